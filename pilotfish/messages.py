@@ -1,0 +1,241 @@
+"""What the three services say to one another, as values.
+
+`wire` turns the messages of `proto/` into these and back, and is the only place that checks what a peer sent;
+everything behind it works on values that are already known to be sound. Field by field the meaning is that of the
+proto comments; nothing is repeated here that stands there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from pilotfish.draft import Draft
+
+SessionId: TypeAlias = bytes  # 128 random bits, chosen by the caller
+
+
+class Rule(Enum):
+    """How a verifier decides what of a draft to keep. See docs/law.md."""
+
+    MATCH = "match"
+    TOKEN = "token"
+    BLOCK = "block"
+
+
+class TokenKind(Enum):
+    """How a committed token came about."""
+
+    PLAIN = "plain"  # no draft was verified with it
+    ACCEPTED = "accepted"  # a draft token that held
+    CORRECTION = "correction"  # drawn after a rejection
+    BONUS = "bonus"  # drawn after the whole path held
+
+
+class FinishReason(Enum):
+    """Why a session commits nothing more."""
+
+    STOP = "stop"  # an end id, a stop id or a stop string
+    LENGTH = "length"  # the request's limit or the model's context
+
+
+class DraftEnd(Enum):
+    """Why a drafter drew no further node."""
+
+    GAMMA = "gamma"  # as many as were asked for
+    DEADLINE = "deadline"  # the time it was given was over before the next draw
+    NO_MATCH = "no_match"  # the speculator has nothing to propose
+    CONTEXT = "context"  # the drafter's own context is full
+    SURVIVAL = "survival"  # the next draw was not worth its price
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The sampling parameters of a request; p is the target's law after all of them."""
+
+    temperature: float = 1.0  # 0: greedy
+    top_k: int | None = None  # None: all ids
+    top_p: float | None = None  # in (0, 1]; None: all ids
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """W3C trace context; carried in every item, since one stream serves many requests."""
+
+    traceparent: str
+    tracestate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Start a session: at a verifier, or (without grant and patience) at a drafter."""
+
+    session: SessionId
+    incarnation: int
+    vocabulary_hash: str
+    prompt: tuple[int, ...]
+    output_so_far: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+    rule: Rule
+    end_ids: frozenset[int]
+    max_tokens: int  # counted from the end of the prompt, output_so_far included
+    lease_s: float
+    grant: int = 0
+    patience_us: int = 0
+    is_coupled: bool = False
+    speculator: str | None = None
+    tenant: str = ""
+    trace: TraceContext | None = None
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self.prompt + self.output_so_far
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One round's item for a verifier: a draft, or part of one, or only a new grant (an empty draft).
+
+    Everything here is counted from `position`: the nodes build on it, and the verifier may commit up to
+    `position + grant` without hearing again.
+    """
+
+    session: SessionId
+    incarnation: int
+    position: int
+    prefix_hash: int
+    round: int
+    draft: Draft
+    first_node: int  # index of draft's first node in the whole draft: nodes travel as they are drawn
+    is_complete: bool
+    grant: int
+    patience_us: int
+    assumes: tuple[int, ...] = ()
+    trace: TraceContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End a session and free what it holds. Closing one that is not there is no error."""
+
+    session: SessionId
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session is open; its first tokens will follow as verdicts."""
+
+    session: SessionId
+    position: int
+    num_cached_tokens: int = 0  # prompt tokens whose KV was found in the prefix cache
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far a draft held, and the tokens that are now committed."""
+
+    session: SessionId
+    position: int  # before these tokens
+    tokens: tuple[int, ...]
+    kinds: tuple[TokenKind, ...]
+    round: int | None  # None: the session ran free
+    num_drafted: int  # nodes verified in this pass
+    num_accepted: int  # nodes of the accepted path; a truncated commit still counts them all
+    num_reused: int = 0  # head of the draft that had been committed already
+    node_probabilities: bytes = b""  # a byte a node: floor(255 * P_i)
+    finish: FinishReason | None = None
+    queue_us: int = 0
+    pass_us: int = 0
+    pass_positions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Ask a drafter for a draft at `position`, after telling it what was committed since."""
+
+    session: SessionId
+    incarnation: int
+    position: int
+    prefix_hash: int
+    round: int
+    tokens: tuple[int, ...]  # the committed tokens that end at `position`; may overlap what the drafter has
+    gamma: int
+    deadline_us: int
+    trace: TraceContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPart:
+    """Nodes of a draft, sent as they are drawn."""
+
+    session: SessionId
+    position: int
+    round: int
+    first_node: int
+    draft: Draft
+    is_complete: bool
+    end: DraftEnd | None = None  # set on the complete part
+    draft_us: int = 0  # since the request arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An item that could not be served. The other items of its frame are not touched."""
+
+    session: SessionId
+    position: int | None  # the right one, where the session exists
+    incarnation: int  # of the peer that refuses
+    code: int  # google.rpc.Code
+    message: str
+    reason: str  # a word for counting: "position", "incarnation", "unknown_session", …
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierLoad:
+    """What a verifier says of itself in every frame."""
+
+    pass_us: int = 0
+    pass_positions: int = 0
+    pass_sequences: int = 0
+    num_queued: int = 0
+    num_sessions: int = 0
+    num_kv_pages: int = 0
+    num_kv_pages_used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterLoad:
+    """What a drafter says of itself in every frame: t(gamma) = start_us + gamma * token_us."""
+
+    start_us: int = 0
+    token_us: int = 0
+    num_queued: int = 0
+    num_sessions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """What a drafter or verifier says of itself once, when a coordinator connects."""
+
+    role: str  # "drafter", "verifier"
+    version: str
+    incarnation: int
+    model: str
+    vocabulary_hash: str | None  # None: any vocabulary will do (a speculator that only copies)
+    vocabulary_size: int
+    context_length: int
+    end_ids: tuple[int, ...] = ()
+    dtype: str = ""
+    device: str = ""
+    speculators: tuple[str, ...] = ()
+    max_nodes: int = 0
+    page_size: int = 0
+    num_kv_pages: int = 0
+    settings: dict[str, str] = field(default_factory=dict)  # secrets masked
