@@ -72,20 +72,22 @@ class Speculation(_message.Message):
     def __init__(self, is_off: _Optional[bool] = ..., gamma: _Optional[int] = ..., max_gamma: _Optional[int] = ..., rule: _Optional[_Union[_common_pb2.Rule, str]] = ..., speculator: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("text", "ids", "kinds", "rounds", "started", "finished")
+    __slots__ = ("text", "ids", "kinds", "num_characters", "rounds", "started", "finished")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     text: str
     ids: _containers.RepeatedScalarFieldContainer[int]
     kinds: _containers.RepeatedScalarFieldContainer[_common_pb2.TokenKind]
+    num_characters: _containers.RepeatedScalarFieldContainer[int]
     rounds: _containers.RepeatedCompositeFieldContainer[Round]
     started: Started
     finished: Finished
-    def __init__(self, text: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., kinds: _Optional[_Iterable[_Union[_common_pb2.TokenKind, str]]] = ..., rounds: _Optional[_Iterable[_Union[Round, _Mapping]]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., kinds: _Optional[_Iterable[_Union[_common_pb2.TokenKind, str]]] = ..., num_characters: _Optional[_Iterable[int]] = ..., rounds: _Optional[_Iterable[_Union[Round, _Mapping]]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
 class Started(_message.Message):
     __slots__ = ("request_id", "model", "num_prompt_tokens", "num_cached_tokens", "drafter", "verifier", "rule", "trace_id")
