@@ -46,9 +46,14 @@ def exponentials(seed: int, position: int, ids: Any) -> Any:
     Args:
         ids: an int64 tensor or array, or a sequence of ints (then a list is returned).
     """
+    return exponentials_of(key(seed, Purpose.COUPLED, position), ids)
+
+
+def exponentials_of(start: Any, ids: Any) -> Any:
+    """`exponentials` where the keys are known: `start` is one of them, or a tensor of them as long as `ids`."""
     if isinstance(ids, Sequence):
-        return [-math.log(_open(bits(seed, Purpose.COUPLED, position, token))) for token in ids]
-    return -_log(_open(bits(seed, Purpose.COUPLED, position, ids)))
+        return [-math.log(_open(_items(start, token))) for token in ids]
+    return -_log(_open(_items(start, ids)))
 
 
 def gumbel(seed: int, position: int, ids: Any) -> Any:
@@ -58,12 +63,19 @@ def gumbel(seed: int, position: int, ids: Any) -> Any:
 
 
 def bits(seed: int, purpose: Purpose, position: int, items: Any) -> Any:
-    """64 bits for each of the items (nodes or ids), as signed integers; SplitMix64 on a hashed starting point."""
-    start = _mix(_wrap(_mix(_wrap(seed)) + _wrap(int(purpose) * _GOLDEN)))
-    start = _mix(_wrap(start + _wrap((position + 1) * _GOLDEN)))
-    if isinstance(items, int):
-        return _mix(_wrap(start + _wrap((items + 1) * _GOLDEN)))
-    return _mix((items + 1) * _GOLDEN + start)
+    """64 bits for each of the items (nodes or ids), as signed integers."""
+    return _items(key(seed, purpose, position), items)
+
+
+def key(seed: int, purpose: Purpose, position: int) -> int:
+    """Where the numbers of a purpose at a position start: 64 bits, signed. A seed counts with its lowest 64 bits."""
+    of_purpose = _mix(_wrap(_mix(_wrap(seed)) + _wrap(int(purpose) * _GOLDEN)))
+    return int(_mix(_wrap(of_purpose + _wrap((position + 1) * _GOLDEN))))
+
+
+def _items(start: Any, items: Any) -> Any:
+    """SplitMix64's outputs number `items` from `start` on."""
+    return _mix(_wrap(_wrap((items + 1) * _GOLDEN) + start))
 
 
 def _mix(value: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Decides: one forward pass of the target over what is ready of all sessions, and what of each draft holds."""
