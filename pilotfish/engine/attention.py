@@ -1,0 +1,316 @@
+"""Attention over paged KV for one flat ragged row, plugged into the model library's own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from pilotfish.engine.batch import Batch, SequenceRows
+
+IMPLEMENTATION = "pilotfish"  # the name our attention has in the model library's registry
+KEYWORD = "pilotfish_pass"  # the keyword that carries a pass through the model to every attention layer
+
+_MAX_FOLDED_ROWS = 32  # beyond it, query groups are broadcast: the folded mask would grow with the groups
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """One layer's KV of one token."""
+
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+
+
+class KVTensors:
+    """The KV of all layers: per layer [num_slots, heads, dim] for keys and the same for values.
+
+    Layers are made at their first write, in the shape the model has; `shapes` says them afterwards, so that nobody
+    has to guess them from a config.
+    """
+
+    def __init__(self, num_slots: int, device: torch.device, shapes: dict[int, LayerShape] | None = None) -> None:
+        self.num_slots = num_slots
+        self.device = device
+        self.shapes: dict[int, LayerShape] = {}
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        for index, shape in (shapes or {}).items():
+            self._make(index, shape)
+
+    def layer(self, index: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer. `key` [1, heads, n, dim] and `value` give the shape at first use."""
+        layer = self._layers.get(index)
+        if layer is None:
+            layer = self._make(index, LayerShape(key.shape[1], key.shape[3], value.shape[3], key.dtype))
+        return layer
+
+    def copy(self, sources: Sequence[int], destinations: Sequence[int]) -> None:
+        source = torch.tensor(sources, dtype=torch.long, device=self.device)
+        destination = torch.tensor(destinations, dtype=torch.long, device=self.device)
+        for tensors in self._layers.values():
+            for tensor in tensors:
+                tensor.index_copy_(0, destination, tensor.index_select(0, source))
+
+    def _make(self, index: int, shape: LayerShape) -> tuple[Tensor, Tensor]:
+        self.shapes[index] = shape
+        layer = (
+            torch.zeros(self.num_slots, shape.num_heads, shape.key_dim, dtype=shape.dtype, device=self.device),
+            torch.zeros(self.num_slots, shape.num_heads, shape.value_dim, dtype=shape.dtype, device=self.device),
+        )
+        self._layers[index] = layer
+        return layer
+
+
+class Attention(Protocol):
+    """How one pass attends: the interface behind which other kernels (paged ones on CUDA) stand."""
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        """Write a layer's KV of the pass, then attend.
+
+        Args:
+            layer: index of the layer, whose pages are used.
+            query: [1, query heads, n, key_dim].
+            key: [1, heads, n, key_dim].
+            value: [1, heads, n, value_dim].
+            scale: of the scores.
+            window: a row sees the last `window` positions, its own among them; None: all.
+            softcap: scores become softcap * tanh(scores / softcap); None: as they are.
+            sinks: [query heads] a score per head that takes part in the softmax and has no value.
+
+        Returns:
+            [1, n, query heads, value_dim].
+        """
+
+
+class TorchAttention:
+    """The reference, in plain torch, on any device: one fused call per sequence, never padded.
+
+    Rows of a sequence depend on that sequence alone, and no row's arithmetic on another row's values.
+    """
+
+    def __init__(self, batch: Batch, kv: KVTensors) -> None:
+        self._kv = kv
+        self._sequences = [_SequenceKeys(sequence, batch, kv.device) for sequence in batch.sequences]
+        self._num_rows = len(batch)
+        slots = batch.slots
+        is_run = slots[-1] - slots[0] == len(slots) - 1 and all(b - a == 1 for a, b in pairwise(slots))
+        self._run = slice(slots[0], slots[-1] + 1) if is_run else None
+        self._slots = None if is_run else torch.tensor(slots, dtype=torch.long, device=kv.device)
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        keys, values = self._kv.layer(layer, key, value)
+        self._write(keys, key)
+        self._write(values, value)
+        if len(self._sequences) == 1:
+            return _attend_one(self._sequences[0], query, keys, values, scale, window, softcap, sinks)
+        out = query.new_empty(1, self._num_rows, query.shape[1], values.shape[2])
+        for sequence in self._sequences:
+            rows = query.narrow(2, sequence.first_row, sequence.num_rows)
+            attended = _attend_one(sequence, rows, keys, values, scale, window, softcap, sinks)
+            out.narrow(1, sequence.first_row, sequence.num_rows).copy_(attended)
+        return out
+
+    def _write(self, target: Tensor, rows: Tensor) -> None:
+        rows = rows[0].transpose(0, 1)
+        if self._run is not None:
+            target[self._run].copy_(rows)
+        else:
+            target.index_copy_(0, self._slots, rows)  # type: ignore[arg-type]  # one of the two is there
+
+
+class _SequenceKeys:
+    """Where one sequence's keys lie, and which of them each of its rows sees; made once for all layers."""
+
+    def __init__(self, sequence: SequenceRows, batch: Batch, device: torch.device) -> None:
+        self.first_row = sequence.first_row
+        self.num_rows = sequence.num_rows
+        self._sequence = sequence
+        self._device = device
+        self._page_size = batch.page_size
+        self._positions = batch.position_ids[sequence.first_row : sequence.first_row + sequence.num_rows]
+        num_pages = -(-sequence.num_tokens // batch.page_size)
+        pages = list(sequence.pages[:num_pages])
+        self._is_run = pages == list(range(pages[0], pages[0] + num_pages))
+        self._start = pages[0] * batch.page_size
+        self._pages = None if self._is_run else torch.tensor(pages, dtype=torch.long, device=device)
+        self._masks: dict[tuple[int, int, torch.dtype], Tensor] = {}
+
+    def first_key(self, window: int | None) -> int:
+        """The first KV index that any of the rows sees."""
+        return 0 if window is None else max(0, self._positions[0] - window + 1)
+
+    def gather(self, layer: Tensor, first_key: int) -> Tensor:
+        """[1, heads, keys, dim] the sequence's keys or values from `first_key` on; a view where pages are adjacent."""
+        num_tokens = self._sequence.num_tokens
+        if self._is_run:
+            tokens = layer.narrow(0, self._start + first_key, num_tokens - first_key)
+        else:
+            first_page = first_key // self._page_size
+            assert self._pages is not None
+            paged = layer.view(-1, self._page_size, layer.shape[1], layer.shape[2])
+            tokens = paged.index_select(0, self._pages[first_page:]).view(-1, layer.shape[1], layer.shape[2])
+            tokens = tokens[first_key - first_page * self._page_size : num_tokens - first_page * self._page_size]
+        return tokens.transpose(0, 1).unsqueeze(0)
+
+    def mask(self, window: int | None, num_groups: int, dtype: torch.dtype) -> Tensor | None:
+        """[num_groups * rows, keys] 0 where a row sees a key, else -inf; None where all see all.
+
+        The rows are those of the first query group, then those of the second, and so on.
+        """
+        if self.num_rows == 1:
+            return None
+        first_key = self.first_key(window)
+        is_windowed = window is not None and max(self._positions) - window >= first_key
+        cache_key = (window if window is not None and is_windowed else -1, num_groups, dtype)
+        mask = self._masks.get(cache_key)
+        if mask is None:
+            visible = self._visible(first_key, window if is_windowed else None)
+            mask = torch.zeros(visible.shape, dtype=dtype, device=self._device)
+            mask = mask.masked_fill_(~visible, -torch.inf).repeat(num_groups, 1)
+            self._masks[cache_key] = mask
+        return mask
+
+    def _visible(self, first_key: int, window: int | None) -> Tensor:
+        """[rows, keys] which keys from `first_key` on each row sees."""
+        sequence = self._sequence
+        num_context, num_rows, num_pending = sequence.num_context, sequence.num_rows, sequence.num_pending
+        visible = torch.ones(num_rows, sequence.num_tokens, dtype=torch.bool, device=self._device).tril(num_context)
+        if sequence.parents is not None:
+            first_node = num_context + num_pending
+            visible[num_pending:, first_node:] = ancestor_mask(sequence.parents).to(self._device)
+        if window is not None:
+            rows = torch.tensor(self._positions, device=self._device)
+            keys = torch.cat((torch.arange(num_context, device=self._device), rows))
+            visible &= keys > rows[:, None] - window
+        return visible[:, first_key:]
+
+
+def ancestor_mask(parents: Sequence[int]) -> Tensor:
+    """[nodes, nodes] True where the column's node is the row's node or an ancestor of it."""
+    mask = torch.eye(len(parents), dtype=torch.bool)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] |= mask[parent]
+    return mask
+
+
+def _attend_one(
+    sequence: _SequenceKeys,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """[1, rows, query heads, value_dim] attention of one sequence's rows."""
+    _, num_query_heads, num_rows, _ = query.shape
+    num_heads = keys.shape[1]
+    num_groups = num_query_heads // num_heads
+    first_key = sequence.first_key(window)
+    key, value = sequence.gather(keys, first_key), sequence.gather(values, first_key)
+    if softcap is None and sinks is None and num_rows > _MAX_FOLDED_ROWS:
+        grouped = query.reshape(num_heads, num_groups, num_rows, query.shape[3])
+        size = (num_heads, num_groups, key.shape[2], -1)
+        out = scaled_dot_product_attention(
+            grouped,
+            key.transpose(0, 1).expand(size),
+            value.transpose(0, 1).expand(size),
+            attn_mask=sequence.mask(window, 1, query.dtype),
+            scale=scale,
+        )
+    else:
+        folded = query.reshape(1, num_heads, num_groups * num_rows, query.shape[3])
+        mask = sequence.mask(window, num_groups, query.dtype)
+        if softcap is None and sinks is None:
+            out = scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scale)
+        else:
+            grouped_sinks = None if sinks is None else sinks.view(num_heads, num_groups)
+            out = _attend_by_steps(folded, key, value, mask, scale, softcap, grouped_sinks)
+    return out.reshape(1, num_query_heads, num_rows, values.shape[2]).transpose(1, 2)
+
+
+def _attend_by_steps(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Attention where scores are capped or a sink takes part, which the fused call has not.
+
+    `query` [1, heads, groups * rows, dim] with groups outermost, `sinks` [heads, groups].
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if mask is not None:
+        scores = scores + mask
+    if sinks is not None:
+        num_rows = query.shape[2] // sinks.shape[1]
+        column = sinks.to(scores.dtype).repeat_interleave(num_rows, dim=1)[None, :, :, None]
+        scores = torch.cat((scores, column), dim=-1)
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    return torch.matmul(weights[..., : key.shape[2]], value)
+
+
+def registered(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """What the model library calls in every attention layer: finds the pass in the keywords and attends."""
+    attention: Attention | None = options.get(KEYWORD)
+    if attention is None:
+        raise LookupError(f"{type(module).__name__} does not hand its keywords to its attention")
+    if attention_mask is not None:
+        raise LookupError(f"{type(module).__name__} brings a mask of its own")
+    scale = options.get("scaling")
+    out = attention.attend(
+        module.layer_idx,  # type: ignore[arg-type]  # an int by the library's convention
+        query,
+        key,
+        value,
+        query.shape[3] ** -0.5 if scale is None else scale,
+        options.get("sliding_window"),
+        options.get("softcap"),
+        options.get("s_aux"),
+    )
+    return out, None
