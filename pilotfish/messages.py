@@ -239,3 +239,153 @@ class ServiceInfo:
     page_size: int = 0
     num_kv_pages: int = 0
     settings: dict[str, str] = field(default_factory=dict)  # secrets masked
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation, for the model's own chat template."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """How one request is to speculate; the default leaves everything to the coordinator."""
+
+    is_off: bool = False
+    gamma: int | None = None  # exactly so many tokens each round
+    max_gamma: int | None = None
+    rule: Rule | None = None
+    speculator: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks a coordinator to generate."""
+
+    prompt: str | Chat | tuple[int, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int | None = None  # None: answers differ
+    max_tokens: int | None = None  # output_so_far included; None: up to the model's context
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    speculation: Speculation = field(default_factory=Speculation)
+    output_so_far: tuple[int, ...] = ()
+    model: str | None = None  # None: the one that is served
+    include_rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What serves a request."""
+
+    request_id: str
+    model: str
+    num_prompt_tokens: int
+    num_cached_tokens: int = 0
+    drafter: str | None = None  # address; None: plain decoding
+    verifier: str = ""  # address
+    rule: Rule | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a request, as it went."""
+
+    index: int
+    gamma: int  # that the policy wanted
+    reason: str
+    num_drafted: int
+    num_accepted: int
+    num_committed: int
+    start_us: int = 0  # since the request began
+    draft_us: int = 0
+    verify_us: int = 0
+    queue_us: int = 0
+    pass_us: int = 0
+    pass_positions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How speculation went over one request."""
+
+    num_verdicts: int = 0
+    num_drafts: int = 0
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_accepted_by_depth: tuple[int, ...] = ()
+    num_plain_tokens: int = 0
+    draft_us: int = 0
+    verify_us: int = 0
+    first_token_us: int = 0
+    total_us: int = 0
+    num_dropped_by_cause: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted over drafted tokens; None where nothing was drafted."""
+        return self.num_accepted_tokens / self.num_drafted_tokens if self.num_drafted_tokens else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Tokens committed per round with a draft, 1 + accepted / drafts; None where nothing was drafted."""
+        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a request ended."""
+
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_output_tokens: int
+    statistics: Statistics = field(default_factory=Statistics)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of an answer."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    kinds: tuple[TokenKind, ...] = ()  # one an id
+    rounds: tuple[Round, ...] = ()
+    started: Started | None = None  # in the first chunk
+    finished: Finished | None = None  # in the last chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One peer of a coordinator."""
+
+    role: str
+    address: str
+    is_up: bool
+    problem: str | None = None
+    model: str | None = None
+    speculators: tuple[str, ...] = ()
+    num_sessions: int = 0
+    round_trip_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorInfo:
+    """What a coordinator serves."""
+
+    version: str
+    model: str
+    context_length: int
+    max_gamma: int
+    peers: tuple[Peer, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
