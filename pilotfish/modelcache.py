@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pilotfish.download import Download, PinnedFile, bring, pip_download, sha256_of
-from pilotfish.errors import ModelError
+from pilotfish.errors import ConfigurationError, UnsupportedModel
 from pilotfish.presets import Preset
 from pilotfish.progress import Progress, quiet
 
@@ -40,7 +40,7 @@ def convert_in_a_process(gguf: Path, directory: Path, dtype: str, end_tokens: Se
     """Convert in a process of its own, which takes torch and several times the model's memory away with it.
 
     Raises:
-        ModelError: it failed; the message ends with what it said.
+        UnsupportedModel: it failed; the message ends with what it said.
     """
     command = [sys.executable, "-m", "pilotfish.conversion", str(gguf), str(directory), "--dtype", dtype]
     for token in end_tokens:
@@ -48,7 +48,7 @@ def convert_in_a_process(gguf: Path, directory: Path, dtype: str, end_tokens: Se
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise ModelError(
+        raise UnsupportedModel(
             f"{str(gguf)!r} could not be converted; it takes the packages of pilotfish[verifier], and free memory of "
             f"about six times the file. The conversion said:\n{said}"
         )
@@ -77,7 +77,7 @@ class ModelCache:
             is_thorough: compare every byte with the manifest, not only the sizes.
 
         Raises:
-            ModelError: it cannot be had.
+            PilotfishError: it cannot be had.
         """
         downloads = self._directory / "downloads" / preset.name
         pinned = PinnedFile(preset.name, preset.parts, preset.sha256, preset.size_bytes)
@@ -96,7 +96,7 @@ class ModelCache:
         """The directory of a GGUF file of the user's; converted again when the file has changed.
 
         Raises:
-            ModelError: it cannot be converted.
+            UnsupportedModel: it cannot be converted.
         """
         status = path.stat()
         identity = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}"
@@ -146,9 +146,10 @@ class ModelCache:
         try:
             self._models.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ModelError(
+            raise ConfigurationError(
                 f"cannot write to the cache {str(self._directory)!r}: {error.strerror}; set PILOTFISH_CACHE to a "
-                "directory that can be written"
+                "directory that can be written",
+                field="PILOTFISH_CACHE",
             ) from error
         lock = FileLock(self._models / f"{name}.lock")
         try:
@@ -202,7 +203,8 @@ def _require_space(directory: Path, preset: Preset) -> None:
     needed = preset.size_bytes * (2 + (7 if preset.stored_dtype == "float32" else 4))
     free = shutil.disk_usage(os.fspath(directory)).free
     if free < needed:
-        raise ModelError(
+        raise ConfigurationError(
             f"{preset.name} needs {needed / 1e9:.1f} GB in {str(directory)!r}, {free / 1e9:.1f} GB are free; make room "
-            "or set PILOTFISH_CACHE to another disk"
+            "or set PILOTFISH_CACHE to another disk",
+            field="PILOTFISH_CACHE",
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from pilotfish.errors import ModelError
+from pilotfish.errors import MissingModel, Unavailable
 from pilotfish.modelcache import ModelCache
 from pilotfish.presets import DEFAULT_PRESET, PRESETS, Preset
 from pilotfish.progress import Progress, quiet
@@ -61,7 +61,7 @@ def resolve(name: str) -> ModelSource:
     """Understand a model argument; looks at the disk, fetches nothing.
 
     Raises:
-        ModelError: nothing of the kind exists; the message says what was looked for and what to give instead.
+        MissingModel: nothing of the kind exists; the message says what was looked for and what to give instead.
     """
     if name.startswith("table:"):
         return _resolve_table(name)
@@ -70,15 +70,17 @@ def resolve(name: str) -> ModelSource:
     path = Path(name).expanduser()
     if name.endswith(".gguf"):
         return _resolve_gguf(name, path)
-    if path.is_dir():
+    if name and path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{name!r} is a directory without config.json; give one that save_pretrained has written")
+            raise MissingModel(
+                f"{name!r} is a directory without config.json; give one that save_pretrained has written"
+            )
         return ModelSource(name, SourceKind.DIRECTORY, path)
-    if path.exists():
-        raise ModelError(f"{name!r} is a file but no .gguf; give a directory, a .gguf file or table:{name}")
+    if name and path.exists():
+        raise MissingModel(f"{name!r} is a file but no .gguf; give a directory, a .gguf file or table:{name}")
     if _HUB_ID.fullmatch(name) and not name.startswith(("./", "../")):
         return ModelSource(name, SourceKind.HUB)
-    raise ModelError(
+    raise MissingModel(
         f"no model {name!r}: give a preset ({', '.join(PRESETS)}), an existing directory, a .gguf file, "
         "table:FILE.json, or a hub id such as owner/name"
     )
@@ -87,17 +89,17 @@ def resolve(name: str) -> ModelSource:
 def _resolve_table(name: str) -> ModelSource:
     path = Path(name.removeprefix("table:")).expanduser()
     if not path.is_file():
-        raise ModelError(f"no table model at {str(path)!r}; its format is in docs/table-model.md")
+        raise MissingModel(f"no table model at {str(path)!r}; its format is in docs/table-model.md")
     return ModelSource(name, SourceKind.TABLE, path)
 
 
 def _resolve_gguf(name: str, path: Path) -> ModelSource:
     if not path.is_file():
-        raise ModelError(f"no GGUF file at {name!r}; check the path")
+        raise MissingModel(f"no GGUF file at {name!r}; check the path")
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
-        raise ModelError(f"{name!r} begins with {magic!r}, not b'GGUF'; it is no GGUF file, or was cut while copying")
+        raise MissingModel(f"{name!r} begins with {magic!r}, not b'GGUF'; it is no GGUF file, or was cut while copying")
     return ModelSource(name, SourceKind.GGUF, path)
 
 
@@ -108,7 +110,7 @@ def provide(source: ModelSource | str, progress: Progress = quiet) -> Path:
     client.
 
     Raises:
-        ModelError: it cannot be had; the message says why and what to do.
+        PilotfishError: it cannot be had; the message says why and what to do.
     """
     source = resolve(source) if isinstance(source, str) else source
     if source.kind is SourceKind.PRESET:
@@ -125,10 +127,11 @@ def fetch(name: str, progress: Progress = quiet) -> Path:
     """The directory of a preset, every byte verified; fetched, or fetched again, where it is missing or damaged.
 
     Raises:
-        ModelError: no such preset, or it cannot be had.
+        MissingModel: no such preset.
+        PilotfishError: it cannot be had.
     """
     if name not in PRESETS:
-        raise ModelError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+        raise MissingModel(f"no preset {name!r}; there are {', '.join(PRESETS)}")
     return ModelCache(cache_directory()).preset(PRESETS[name], progress, is_thorough=True)
 
 
@@ -141,10 +144,10 @@ def require_weights(directory: Path) -> None:
     """Refuse a directory that holds a configuration but no weights.
 
     Raises:
-        ModelError: naming the directory.
+        MissingModel: naming the directory.
     """
     if not any(next(directory.glob(pattern), None) for pattern in _WEIGHTS):
-        raise ModelError(f"{str(directory)!r} holds no weights (*.safetensors or *.bin); was it copied in full?")
+        raise MissingModel(f"{str(directory)!r} holds no weights (*.safetensors or *.bin); was it copied in full?")
 
 
 def _from_hub(hub_id: str) -> Path:
@@ -155,7 +158,7 @@ def _from_hub(hub_id: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(
+        raise Unavailable(
             f"the hub does not give {hub_id!r}: {str(error).splitlines()[0]}; check the name and the network, or give "
             f"a directory or a preset ({', '.join(PRESETS)})"
         ) from error

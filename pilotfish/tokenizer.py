@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pilotfish import models, tablefile
-from pilotfish.errors import ModelError
+from pilotfish.errors import InvalidArgument, MissingModel
 
 _PADDING = re.compile(r"\[PAD(\d+)\]")
 
@@ -47,7 +47,7 @@ def load_tokenizer(source: models.ModelSource | str) -> Tokenizer:
     """The tokenizer of a model; fetches what `models.provide` has to.
 
     Raises:
-        ModelError: the model cannot be had, or has no tokenizer.
+        PilotfishError: the model cannot be had, or has no tokenizer.
     """
     source = models.resolve(source) if isinstance(source, str) else source
     path = models.provide(source)
@@ -64,7 +64,7 @@ class LibraryTokenizer:
         try:
             self.library: Any = AutoTokenizer.from_pretrained(str(directory))
         except (OSError, ValueError) as error:
-            raise ModelError(
+            raise MissingModel(
                 f"{str(directory)!r} holds no tokenizer that transformers can load ({error}); it wants tokenizer.json"
             ) from error
 
@@ -95,18 +95,20 @@ class LibraryTokenizer:
         """Ids of a conversation, up to where the model's reply begins.
 
         Raises:
-            ModelError: the model has no chat template, or its template refuses these messages.
+            InvalidArgument: the model has no chat template, or its template refuses these messages.
         """
         from jinja2 import TemplateError
 
         if not self.library.chat_template:
-            raise ModelError(f"the model in {str(self._directory)!r} has no chat template; give a prompt, not messages")
+            raise InvalidArgument("the model has no chat template: give a prompt instead of messages", field="messages")
         try:
             text = self.library.apply_chat_template(
                 [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
             )
         except TemplateError as error:
-            raise ModelError(f"the model's chat template refuses these messages: {error}") from error
+            raise InvalidArgument(
+                f"the model's chat template refuses these messages: {error}", field="messages"
+            ) from error
         return list(self.library.encode(text, add_special_tokens=False))
 
 
