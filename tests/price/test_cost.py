@@ -1,0 +1,95 @@
+"""The cost curve keeps shapes that matter and does not bend for a disturbed pass."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from verifier.cost import CostCurve, PassShape, knots_up_to
+
+SHAPES: dict[str, Callable[[int], float]] = {
+    "flat": lambda n: 0.02,
+    "roofline": lambda n: 0.02 * max(1.0, n / 64),
+    "steps": lambda n: 0.01 * (1 + (n - 1) // 32),
+    "experts": lambda n: 0.01 * (1 + 3 * min(n, 48) / 48),
+}
+
+
+def measured(shape: Callable[[int], float], max_positions: int = 256, noise: float = 0.0) -> CostCurve:
+    chance = random.Random(4)
+    curve = CostCurve(knots_up_to(max_positions))
+    passes = [PassShape(n) for n in curve.knots for _ in range(3)]
+    curve.fit(passes, [shape(p.num_positions) * (1 + noise * chance.gauss(0, 1)) for p in passes])
+    return curve
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_survive(name: str) -> None:
+    """Flat, rising, stepped and flattening curves are met within 12% at the knots, noise included."""
+    curve = measured(SHAPES[name], noise=0.03)
+    for n in curve.knots:
+        assert curve.seconds(PassShape(n)) == pytest.approx(SHAPES[name](n), rel=0.12)
+
+
+def test_ridge_and_saturation_of_a_roofline() -> None:
+    """Below the ridge saturation is near 0, above near 1, and the ridge lies where the roofline bends."""
+    curve = measured(SHAPES["roofline"])
+    assert curve.saturation(PassShape(8)) < 0.1
+    assert curve.saturation(PassShape(200)) > 0.9
+    assert curve.ridge is not None
+    assert 48 <= curve.ridge <= 80
+    assert measured(SHAPES["flat"]).ridge is None
+
+
+def test_one_disturbed_pass_does_not_bend_the_curve() -> None:
+    """A pass of twenty times the usual length moves the prediction by less than a fifth."""
+    curve = measured(SHAPES["roofline"])
+    curve.observe(PassShape(8), 0.02)
+    curve.observe(PassShape(8), 0.4)
+    assert curve.seconds(PassShape(8)) == pytest.approx(0.02, rel=0.2)
+
+
+def test_lasting_change_is_followed() -> None:
+    """When every pass becomes 1.5 times as long the curve has followed within 300 passes."""
+    curve = measured(SHAPES["roofline"])
+    chance = random.Random(5)
+    for _ in range(300):
+        curve.observe(PassShape(8), 0.03 * (1 + 0.03 * chance.gauss(0, 1)))
+    assert curve.seconds(PassShape(8)) == pytest.approx(0.03, rel=0.07)
+
+
+def test_context_and_sequences_are_told_apart_from_positions() -> None:
+    """Time that context and sequences take is not blamed on positions."""
+    curve = CostCurve(knots_up_to(128))
+    chance = random.Random(6)
+    passes = [
+        PassShape(n, s, c) for n in curve.knots for s in (1, min(n, 8)) for c in (200 * s, 1000 * s) for _ in range(2)
+    ]
+    seconds = [0.02 + 1e-4 * p.num_positions + 2e-4 * p.num_sequences + 1e-6 * p.num_context_tokens for p in passes]
+    curve.fit(passes, [value * (1 + 0.01 * chance.gauss(0, 1)) for value in seconds])
+    one, many = PassShape(8, 1, 200), PassShape(8, 8, 8000)
+    assert curve.seconds(many) - curve.seconds(one) == pytest.approx(7 * 2e-4 + 7.8e-3, rel=0.25)
+
+
+def test_curve_never_falls() -> None:
+    """Whatever was observed, more positions are never predicted to take less time."""
+    curve = measured(SHAPES["roofline"], noise=0.3)
+    values = curve.at(1, 0)(np.arange(1.0, 400.0))
+    assert (np.diff(values) >= -1e-12).all()
+
+
+def test_saved_curve_is_read_back(tmp_path: Path) -> None:
+    """A saved curve predicts the same; a file over other knots, or garbage, is no curve."""
+    curve = measured(SHAPES["roofline"])
+    path = tmp_path / "curve.json"
+    curve.save(path)
+    loaded = CostCurve.load(path, curve.knots)
+    assert loaded is not None
+    assert loaded.points() == curve.points()
+    assert CostCurve.load(path, knots_up_to(64)) is None
+    path.write_text("{")
+    assert CostCurve.load(path, curve.knots) is None
