@@ -1,0 +1,111 @@
+"""From the logits of a draft step to its nodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from enum import Enum, auto
+
+import torch
+from torch import Tensor
+
+from drafter.speculators import Ask
+from pilotfish import noise, sampling
+from pilotfish.distribution import draw
+from pilotfish.draft import Draft
+from pilotfish.messages import Open, Rule
+from pilotfish.noise import Purpose
+
+logger = logging.getLogger(__name__)
+
+NUM_COUPLED_IDS = 1024  # noise is drawn for so many of the likeliest ids; what lies beyond is not drafted
+
+
+class Way(Enum):
+    """How a node is chosen."""
+
+    LIKELIEST = auto()  # without chance: one-hot
+    COUPLED = auto()  # the largest log q + the noise that `match` adds there: only the id is sent
+    QUANTISED = auto()  # drawn from the quantised law, which is sent
+
+
+def way(start: Open) -> Way:
+    """How a session's nodes are chosen: what its rule will accept most of."""
+    if start.sampling.is_greedy:
+        return Way.LIKELIEST
+    if start.is_coupled:
+        return Way.COUPLED
+    # `match` draws without looking at the draft, so no id is more often right than the likeliest
+    return Way.LIKELIEST if start.rule is Rule.MATCH else Way.QUANTISED
+
+
+class Drawer:
+    """Draws one node for each row of a step; rows do not influence one another."""
+
+    def __init__(self, vocabulary_size: int, num_ids: int, num_bits: int) -> None:
+        self._vocabulary_size = vocabulary_size  # ids from here on are padding, and never drawn
+        self._num_ids = num_ids
+        self._num_bits = num_bits
+
+    def draw(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
+        """The next node of each ask, as a draft of one node; empty where the logits have no law (NaN).
+
+        Args:
+            logits: [R, V or more].
+            asks: R of them.
+            starts: of their sessions.
+        """
+        logits = logits[:, : self._vocabulary_size]
+        nodes = [Draft.EMPTY] * len(asks)
+        for kind, choose in (
+            (Way.LIKELIEST, self._likeliest),
+            (Way.COUPLED, self._coupled),
+            (Way.QUANTISED, self._quantised),
+        ):
+            rows = [row for row, start in enumerate(starts) if way(start) is kind]
+            if rows:
+                part = logits if len(rows) == len(logits) else logits[rows]
+                chosen = choose(part, [asks[row] for row in rows], [starts[row] for row in rows])
+                for row, node in zip(rows, chosen, strict=True):
+                    nodes[row] = node
+        if num_unsound := sum(not node.tokens for node in nodes):
+            logger.warning("%d of %d rows of a draft step have no law (NaN or infinite)", num_unsound, len(nodes))
+        return nodes
+
+    def _likeliest(self, logits: Tensor, asks: Sequence[Ask], _: Sequence[Open]) -> list[Draft]:
+        tokens, is_sound = sampling.greedy(logits)
+        return [
+            ask.chain([token]) if sound else Draft.EMPTY
+            for ask, token, sound in zip(asks, tokens.tolist(), is_sound.tolist(), strict=True)
+        ]
+
+    def _coupled(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
+        law = sampling.probabilities(logits, [start.sampling for start in starts])
+        values, ids = law.topk(min(NUM_COUPLED_IDS, law.shape[-1]))
+        keys = [
+            noise.key(start.seed, Purpose.COUPLED, ask.position + ask.draft.num_levels)
+            for ask, start in zip(asks, starts, strict=True)
+        ]
+        exponentials = noise.exponentials_of(torch.tensor(keys, device=ids.device)[:, None], ids)
+        best = (values.double() / exponentials).argmax(-1, keepdim=True)  # the largest log q + Gumbel
+        tokens = ids.gather(1, best)[:, 0].tolist()
+        return [
+            ask.chain([token]) if sound else Draft.EMPTY
+            for ask, token, sound in zip(asks, tokens, _is_sound(law), strict=True)
+        ]
+
+    def _quantised(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
+        law = sampling.probabilities(logits, [start.sampling for start in starts])
+        is_sound = _is_sound(law)
+        # the row of an unsound law is replaced by one that is sound, and its node left out
+        laws = sampling.quantised(law.nan_to_num(nan=1.0), self._num_ids, self._num_bits)
+        nodes: list[Draft] = []
+        for ask, start, q, sound in zip(asks, starts, laws, is_sound, strict=True):
+            uniform = noise.uniform(start.seed, Purpose.DRAFT, ask.position, len(ask.draft))
+            nodes.append(ask.chain([draw(q, uniform)], [q]) if sound else Draft.EMPTY)
+        return nodes
+
+
+def _is_sound(law: Tensor) -> list[bool]:
+    sound: list[bool] = (~law[:, 0].isnan()).tolist()
+    return sound
