@@ -50,7 +50,7 @@ class StartError(Unavailable):
     """A service could not be started, or was not ready in time."""
 
 
-class ServiceEnded(Unavailable):  # noqa: N818 - an end is not always an error, but nobody asked for this one
+class ServiceEnded(Unavailable):
     """A service ended though nobody asked it to."""
 
 

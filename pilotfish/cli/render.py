@@ -9,25 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
 from pilotfish.messages import TokenKind
 
-STYLES: dict[TokenKind | None, str] = {
-    TokenKind.PLAIN: "default",
-    TokenKind.ACCEPTED: "green",
-    TokenKind.CORRECTION: "red",
-    TokenKind.BONUS: "cyan",
-    None: "default",
-}
+STYLES = {TokenKind.ACCEPTED: "green", TokenKind.CORRECTION: "red", TokenKind.BONUS: "cyan"}  # plain: as it is
 MARKS = {TokenKind.ACCEPTED: ("⟦", "⟧"), TokenKind.CORRECTION: ("⟨", "⟩"), TokenKind.BONUS: ("«", "»")}
 ASCII_MARKS = {TokenKind.ACCEPTED: ("[", "]"), TokenKind.CORRECTION: ("{", "}"), TokenKind.BONUS: ("<", ">")}
-MEANINGS = {
-    TokenKind.ACCEPTED: "accepted: a draft token that held",
-    TokenKind.CORRECTION: "correction: drawn after a rejection",
-    TokenKind.BONUS: "bonus: one more, after the whole draft held",
-    TokenKind.PLAIN: "plain: no draft was verified with it",
-}
+KINDS = (TokenKind.ACCEPTED, TokenKind.CORRECTION, TokenKind.BONUS, TokenKind.PLAIN)
 
 # A model may write what moves a terminal's cursor or renames its window: such characters are shown, not obeyed.
 _SHOWN = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {0x7F: "␡"}
@@ -77,33 +68,45 @@ def merged(parts: Iterable[Span]) -> list[Span]:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How token kinds are told apart."""
+    """How token kinds are told apart on some output."""
 
     has_colour: bool
     has_marks: bool
     has_unicode: bool = True
+    is_terminal: bool = True  # False: control characters are written as they are
 
-    def __call__(self, parts: Iterable[Span]) -> Text:
-        """The spans as one styled text; with marks, runs of one kind stand between a pair of brackets."""
-        styled = Text()
-        for text, kind in merged(parts):
-            before, after = self._marks(kind)
-            styled.append(f"{before}{text.translate(_SHOWN)}{after}", STYLES[kind] if self.has_colour else "default")
-        return styled
+    @staticmethod
+    def of(console: Console, has_marks: bool | None = None) -> Look:
+        """What suits a console: colour where it can; where it cannot, marks on a terminal, and in a file just text.
 
-    def legend(self) -> Text:
+        Args:
+            console: where the answer goes.
+            has_marks: None decides as above.
+        """
+        has_colour = console.is_terminal and not console.no_color and console.color_system is not None
+        return Look(
+            has_colour=has_colour,
+            has_marks=console.is_terminal and not has_colour if has_marks is None else has_marks,
+            has_unicode=console.encoding.startswith("utf"),
+            is_terminal=console.is_terminal,
+        )
+
+    def __call__(self, parts: Iterable[Span]) -> str:
+        """The spans as they are to be written; with marks, runs of one kind stand between a pair of brackets."""
+        return "".join(self._span(text, kind) for text, kind in merged(parts))
+
+    def legend(self) -> str:
         """One line that names every colour and mark in use; empty where nothing is told apart."""
         if not (self.has_colour or self.has_marks):
-            return Text()
-        entries = []
-        for kind in MEANINGS:
-            before, after = self._marks(kind)
-            entries.append(Text(f"{before}{kind.value}{after}", STYLES[kind] if self.has_colour else "default"))
-        return Text("  ").join(entries)
+            return ""
+        return "  ".join(self._span(kind.value, kind) for kind in KINDS)
 
-    def _marks(self, kind: TokenKind | None) -> tuple[str, str]:
+    def _span(self, text: str, kind: TokenKind | None) -> str:
         marks = (MARKS if self.has_unicode else ASCII_MARKS) if self.has_marks else {}
-        return marks.get(kind, ("", "")) if kind else ("", "")
+        before, after = marks.get(kind, ("", "")) if kind else ("", "")
+        written = f"{before}{text.translate(_SHOWN) if self.is_terminal else text}{after}"
+        # Straight to escape codes: a console would wrap lines and expand tabs in the middle of a stream.
+        return Style.parse(STYLES[kind]).render(written) if self.has_colour and kind in STYLES else written
 
 
 class Round(Protocol):

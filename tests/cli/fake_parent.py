@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from pilotfish.cli.processes import Fleet, Service
 
 
@@ -20,4 +18,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from pilotfish.cli.render import Look, bar, spans, waterfall
 from pilotfish.messages import TokenKind
@@ -64,37 +67,47 @@ def test_no_text_is_lost_or_doubled(tokens: list[tuple[str, TokenKind]]) -> None
     text = "".join(part for part, _ in tokens)
     piece = Piece(text, tuple(kind for _, kind in tokens), tuple(len(part) for part, _ in tokens))
     assert "".join(part for part, _ in spans(piece)) == text
-    assert len(Look(has_colour=True, has_marks=False)(spans(piece)).plain) == len(text)
+    assert Look(has_colour=False, has_marks=False, is_terminal=False)(spans(piece)) == text
 
 
 def test_control_characters_are_shown_and_not_obeyed() -> None:
     """An answer cannot move the cursor of the terminal it is shown in; line ends and tabs are its own."""
-    shown = Look(has_colour=True, has_marks=False)([("a\x1b[2J\x07\x9b\tb\n", A)]).plain
+    shown = Look(has_colour=False, has_marks=False)([("a\x1b[2J\x07\x9b\tb\n", A)])
     assert shown == "a␛[2J␇\N{REPLACEMENT CHARACTER}\tb\n"
 
 
 def test_marks_tell_kinds_apart_without_colour() -> None:
     """Runs of one kind stand in brackets of their own; plain text has none."""
-    look = Look(has_colour=False, has_marks=True)
-    marked = look([("a", A), ("b", A), ("c", C), ("d", B), ("e", P)])
-    assert marked.plain == "⟦ab⟧⟨c⟩«d»e"
-    assert {span.style for span in marked.spans} == {"default"}
-    ascii_only = Look(has_colour=False, has_marks=True, has_unicode=False)
-    assert ascii_only([("a", A), ("c", C), ("d", B)]).plain == "[a]{c}<d>"
+    tokens = [("a", A), ("b", A), ("c", C), ("d", B), ("e", P)]
+    assert Look(has_colour=False, has_marks=True)(tokens) == "⟦ab⟧⟨c⟩«d»e"
+    assert Look(has_colour=False, has_marks=True, has_unicode=False)(tokens) == "[ab]{c}<d>e"
 
 
 def test_colours_tell_kinds_apart() -> None:
-    """With colour every kind has a style of its own and the text stays as it is."""
-    coloured = Look(has_colour=True, has_marks=False)([("a", A), ("c", C), ("d", B), ("e", P)])
-    assert coloured.plain == "acde"
-    assert len({span.style for span in coloured.spans}) == 4
+    """With colour every kind but plain has a colour of its own, and without the escape codes the text is as it was."""
+    coloured = Look(has_colour=True, has_marks=False)([("a\tb", A), ("c\n", C), ("d", B), ("e", P)])
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == "a\tbc\nde"
+    assert len(set(re.findall(r"\x1b\[(3\d)m", coloured))) == 3
 
 
 def test_legend_names_all_kinds_or_is_empty() -> None:
     """What is told apart is explained; where nothing is, there is no legend."""
-    legend = Look(has_colour=False, has_marks=True).legend().plain
+    legend = Look(has_colour=False, has_marks=True).legend()
     assert legend == "⟦accepted⟧  ⟨correction⟩  «bonus»  plain"
-    assert not Look(has_colour=False, has_marks=False).legend().plain
+    assert not Look(has_colour=False, has_marks=False).legend()
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "no_colour", "expected"),
+    [(True, False, (True, False)), (True, True, (False, True)), (False, False, (False, False))],
+)
+def test_look_suits_the_output(is_terminal: bool, no_colour: bool, expected: tuple[bool, bool]) -> None:
+    """A terminal gets colour, with NO_COLOR it gets marks, and a file gets the text alone."""
+    environment = {"TERM": "xterm", **({"NO_COLOR": "1"} if no_colour else {})}
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, _environ=environment)
+    look = Look.of(console)
+    assert (look.has_colour, look.has_marks) == expected
+    assert Look.of(console, has_marks=True).has_marks
 
 
 times = st.integers(0, 10**7)
