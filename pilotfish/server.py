@@ -143,7 +143,7 @@ def _on_signals() -> asyncio.Event:
     return signalled
 
 
-class StatusInterceptor(grpc.aio.ServerInterceptor[Any, Any]):
+class StatusInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only in the stubs
     """Turns errors into statuses: ours as they are, with details; others into INTERNAL, their text only logged."""
 
     async def intercept_service(
