@@ -363,6 +363,7 @@ class Chunk:
     rounds: tuple[Round, ...] = ()
     started: Started | None = None  # in the first chunk
     finished: Finished | None = None  # in the last chunk
+    num_characters: tuple[int, ...] = ()  # of `text`, that each id made certain; what the end alone released follows
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,7 @@ def write_chunk(chunk: Chunk) -> coordinator_pb2.GenerateResponse:
         text=chunk.text,
         ids=chunk.ids,
         kinds=write_kinds(chunk.kinds),
+        num_characters=chunk.num_characters,
         rounds=[_write_round(entry) for entry in chunk.rounds],
         started=None if chunk.started is None else _write_started(chunk.started),
         finished=None if chunk.finished is None else _write_finished(chunk.finished),
@@ -187,6 +188,7 @@ def read_chunk(proto: coordinator_pb2.GenerateResponse) -> Chunk:
         rounds=tuple(_read_round(entry) for entry in proto.rounds),
         started=_read_started(proto.started) if proto.HasField("started") else None,
         finished=_read_finished(proto.finished) if proto.HasField("finished") else None,
+        num_characters=tuple(proto.num_characters),
     )
 
 
