@@ -1,0 +1,496 @@
+"""The engine: one thread that owns the model. `plan → forward → settle`, and between passes the items that came.
+
+Commands go in through a queue, answers come out in batches; asyncio knows nothing of passes, passes nothing of asyncio.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple, Protocol, TypeAlias
+
+from torch import Tensor
+
+from pilotfish.draft import Draft
+from pilotfish.engine.backend import Backend
+from pilotfish.engine.batch import Item, pack
+from pilotfish.engine.kv import KVPool
+from pilotfish.errors import FailedPrecondition, PilotfishError, TargetFailed, UnknownSession
+from pilotfish.messages import Close, Open, Opened, Refusal, TraceContext, Verdict, VerifierLoad, Work
+from pilotfish.wire.values import refuse
+from verifier import acceptance
+from verifier.acceptance import Outcome, Round
+from verifier.admission import Capacity, Occupancy, objection, stale
+from verifier.schedule import Candidate, Moment, PassLimits, Share, StartRule, plan
+from verifier.seats import Seats
+from verifier.sessions import Claim, Decision, Session, SessionKey
+
+_log = logging.getLogger(__name__)
+
+
+class Command(NamedTuple):
+    """An item for the engine."""
+
+    caller: str
+    stream: int  # the stream it came on: where the session's answers go from now on
+    item: Open | Work | Close
+    arrived_s: float
+    cut: str | None = None  # why its draft is less than was sent
+
+    @property
+    def key(self) -> SessionKey:
+        return SessionKey(self.caller, self.item.session)
+
+
+class RoundTimes(NamedTuple):
+    """When a round was where, on the engine's clock."""
+
+    trace: TraceContext | None
+    arrived_s: float  # its last node
+    began_s: float  # the pass
+    ended_s: float
+
+
+class Answer(NamedTuple):
+    """What the engine says about a session."""
+
+    key: SessionKey
+    stream: int
+    message: Opened | Verdict | Refusal
+    times: RoundTimes | None = None  # of a verified draft
+
+
+class PassRecord(NamedTuple):
+    """A pass that was run."""
+
+    began_s: float
+    ended_s: float
+    num_positions: int
+    num_sequences: int
+    num_prefill_positions: int  # of them, for tokens whose logits nobody needed
+    num_preempted: int  # sessions that lost their KV for it
+
+
+class Observer(Protocol):
+    """What is told of the engine's doings, on its thread."""
+
+    def passed(self, record: PassRecord) -> None:
+        """A pass has ended."""
+
+    def dropped(self, cause: str) -> None:
+        """A draft, or part of one, was dropped."""
+
+    def expired(self) -> None:
+        """A lease has run out."""
+
+
+class _Ride(NamedTuple):
+    """One session's rows in a pass, and what it commits with them."""
+
+    session: Session
+    num_context: int  # tokens in KV before the pass
+    num_pending: int  # committed tokens that it computes
+    claim: Claim | None  # None: no logits are wanted
+
+    @property
+    def num_computed(self) -> int:
+        """Committed tokens in KV after the pass; the draft's nodes lie behind them."""
+        return self.num_context + self.num_pending
+
+
+Emit: TypeAlias = Callable[[list[Answer], VerifierLoad], None]
+Accept: TypeAlias = Callable[[Sequence[Round], Tensor], list[Outcome]]
+
+
+class Engine:
+    """Sessions, their KV and the model behind them.
+
+    `submit`, `stalled_s` and `is_draining` are for any thread; everything else belongs to the engine's.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        capacity: Capacity,
+        limits: PassLimits,
+        start_rule: StartRule,
+        emit: Emit,
+        observer: Observer,
+        accept: Accept = acceptance.accept,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Allocate the KV; nothing runs before `start`, or `turn` in a test.
+
+        Args:
+            emit: is handed the answers of a turn, on the engine's thread; it must not block.
+        """
+        self.pool = KVPool(capacity.num_pages, capacity.page_size)
+        backend.allocate(capacity.num_pages, capacity.page_size)
+        self.sessions: dict[SessionKey, Session] = {}  # in order of opening
+        self.is_draining = False
+        self._backend = backend
+        self._capacity = capacity
+        self._limits = limits
+        self._start_rule = start_rule
+        self._emit = emit
+        self._observer = observer
+        self._accept = accept
+        self._clock = clock
+        self._seats = Seats(self.pool)
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._answers: list[Answer] = []
+        self._claims: dict[SessionKey, Claim | None] = {}
+        self._num_waiting = 0
+        self._num_opened = 0
+        self._num_passes = 0
+        self._last_pass = PassRecord(0.0, 0.0, 0, 0, 0, 0)
+        self._ready_since_s = inf
+        self._busy_since_s: float | None = None  # None: it waits for commands
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    # -- for any thread ----------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> None:
+        """Hand an item in."""
+        self._commands.put(command)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End the thread after the pass it is in."""
+        self._is_stopping = True
+        self._commands.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def stalled_s(self, now_s: float) -> float:
+        """For how long it has been at one and the same turn; 0 while it waits for something to do."""
+        if self._thread.ident is not None and not self._thread.is_alive() and not self._is_stopping:
+            return inf
+        busy_since_s = self._busy_since_s
+        return 0.0 if busy_since_s is None else max(0.0, now_s - busy_since_s)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                self._wait(self.turn())
+            except Exception as error:  # noqa: BLE001 - a fault ends the sessions it may have touched, not the engine
+                _log.exception("the engine's turn failed; its sessions are closed")
+                for session in list(self.sessions.values()):
+                    self._fail(session, error)
+                self._flush()
+
+    def turn(self) -> float:
+        """Take the items that have come, and run a pass if it is time for one.
+
+        Returns:
+            When the next turn is due on the engine's clock, unless an item comes before; 0: at once.
+        """
+        self._busy_since_s = self._clock()
+        self._take_commands()
+        now_s = self._clock()
+        self._expire(now_s)
+        candidates = self._candidates(now_s)
+        starts_at_s = self._start_rule.start_at(self._moment(candidates, now_s))
+        self._flush()
+        if starts_at_s > now_s:
+            return min(starts_at_s, self._wakes_at_s(now_s))
+        if not self._pass(plan(candidates, self._limits), now_s):
+            return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
+        self._ready_since_s = inf
+        self._flush()
+        return 0.0
+
+    def _wait(self, until_s: float) -> None:
+        """Block until a command comes or the time has come."""
+        timeout_s = until_s - self._clock()
+        if timeout_s <= 0:
+            return
+        self._busy_since_s = None
+        try:
+            command = self._commands.get(timeout=None if timeout_s == inf else timeout_s)
+        except queue.Empty:
+            return
+        self._busy_since_s = self._clock()
+        if command is not None:
+            self._obey(command)
+
+    def _moment(self, candidates: Sequence[Candidate], now_s: float) -> Moment:
+        if any(candidate.has_work for candidate in candidates):
+            self._ready_since_s = min(self._ready_since_s, now_s)
+        last = self._last_pass
+        return Moment(now_s, candidates, self._ready_since_s, last.ended_s - last.began_s)
+
+    def _wakes_at_s(self, now_s: float) -> float:
+        wakes = [inf]
+        for session in self.sessions.values():
+            wakes.append(session.lease_until_s)
+            if session.held_until_s > now_s:
+                wakes.append(session.wakes_at_s)
+        return min(wakes)
+
+    # -- items in ----------------------------------------------------------------------------------------------------
+
+    def _take_commands(self) -> None:
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            if command is not None:
+                self._obey(command)
+
+    def _obey(self, command: Command) -> None:
+        session = self.sessions.get(command.key)
+        match command.item:
+            case Open() as opened:
+                self._open(command, opened, session)
+            case Work() as work:
+                self._work(command, work, session)
+            case Close() as close:
+                if session is not None and close.incarnation == self._capacity.incarnation:
+                    self._forget(session)
+
+    def _open(self, command: Command, opened: Open, session: Session | None) -> None:
+        if session is not None:
+            self._reopen(command, opened, session)
+            return
+        occupancy = Occupancy(len(self.sessions), self._num_waiting, self.is_draining)
+        error = objection(opened, self._capacity, occupancy)
+        if error is not None:
+            self._refuse(command, error)
+            return
+        self._num_opened += 1
+        session = Session(
+            key=command.key,
+            opened=opened,
+            ordinal=self._num_opened,
+            limit=self._capacity.limit(opened),
+            stream=command.stream,
+            count_drop=self._observer.dropped,
+            held_until_s=command.arrived_s + opened.patience_us / 1e6,
+            lease_s=min(opened.lease_s, self._capacity.max_lease_s),
+            now_s=command.arrived_s,
+        )
+        self.sessions[session.key] = session
+        self._answer(session, Opened(session.key.session, session.start, self._seats.num_found(session)))
+
+    def _reopen(self, command: Command, opened: Open, session: Session) -> None:
+        answers = session.resume(opened, command.stream, command.arrived_s)
+        if answers is None:
+            what = "a session with this id is open for another request: ids are 128 random bits, draw a new one"
+            self._refuse(command, FailedPrecondition(what))
+            return
+        self._answer(session, Opened(session.key.session, len(opened.tokens)))
+        for answer in answers:
+            self._answer(session, answer)
+
+    def _work(self, command: Command, work: Work, session: Session | None) -> None:
+        if work.incarnation != self._capacity.incarnation:
+            self._refuse(command, stale(work.incarnation, self._capacity.incarnation))
+        elif session is None:
+            what = "no such session: it was never opened, was closed, failed, or its lease ran out; open it again"
+            self._refuse(command, UnknownSession(what))
+        else:
+            for answer in session.take(work, command.stream, command.arrived_s, command.cut):
+                self._answer(session, answer)
+
+    def _expire(self, now_s: float) -> None:
+        for session in [session for session in self.sessions.values() if session.lease_until_s <= now_s]:
+            self._observer.expired()
+            what = f"nothing was heard of the session for {session.lease_s:g} s, its lease; open it again"
+            self._answer(session, session.refuse(UnknownSession(what)))
+            self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self._seats.release(session.key)
+        del self.sessions[session.key]
+
+    # -- plan --------------------------------------------------------------------------------------------------------
+
+    def _candidates(self, now_s: float) -> list[Candidate]:
+        """What each session would bring; on the way those without KV are seated, as far as there is room."""
+        candidates: list[Candidate] = []
+        self._claims.clear()
+        self._num_waiting = 0
+        for session in self.sessions.values():
+            if session.finish is not None:
+                continue
+            if not self._seats.holds(session) and (self._num_waiting or not self._seats.take(session)):
+                self._num_waiting += 1
+                continue
+            claim = self._claims[session.key] = session.claim(now_s)
+            candidates.append(
+                Candidate(
+                    key=session.key,
+                    num_pending=len(session.tokens) - self._seats.num_computed(session),
+                    num_nodes=0 if claim is None else len(claim.draft),
+                    may_commit=claim is not None,
+                    is_free=claim is not None and claim.hand is None,
+                    last_pass=session.last_pass,
+                    due_at_s=session.due_at_s(now_s) if claim is None else inf,
+                )
+            )
+        return candidates
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def _pass(self, shares: Sequence[Share], began_s: float) -> bool:
+        """Run a pass; False: nobody could ride."""
+        rides = self._rides(shares)
+        if not rides:
+            return False
+        batch = pack([self._item(ride) for ride in rides], self.pool.page_size)
+        rounds = _rounds(rides)
+        try:
+            logits = self._backend.forward(batch)
+            outcomes = self._accept(rounds, logits) if rounds else []
+        except Exception as error:  # noqa: BLE001 - it fails the sessions of this pass and no others
+            _log.exception("a pass of %d positions failed; its %d sessions are closed", len(batch), len(rides))
+            for ride in rides:
+                self._fail(ride.session, error)
+            return True
+        self._num_passes += 1
+        self._last_pass = PassRecord(
+            began_s=began_s,
+            ended_s=self._clock(),
+            num_positions=len(batch),
+            num_sequences=len(rides),
+            num_prefill_positions=sum(ride.num_pending - (ride.claim is not None) for ride in rides),
+            num_preempted=self._seats.num_preempted,
+        )
+        self._settle(rides, outcomes)
+        self._observer.passed(self._last_pass)
+        return True
+
+    def _rides(self, shares: Sequence[Share]) -> list[_Ride]:
+        """The shares for which there is KV. Who came first is asked first, so nobody loses what it has reserved."""
+        by_age = sorted(shares, key=lambda share: self.sessions[share.key].ordinal)
+        rides = [self._ride(share) for share in by_age]
+        return [ride for ride in rides if ride is not None]
+
+    def _ride(self, share: Share) -> _Ride | None:
+        session = self.sessions[share.key]
+        if not self._seats.holds(session):
+            return None  # preempted for one that came before it
+        claim = self._claims[share.key] if share.has_logits else None
+        ride = _Ride(session, self._seats.num_computed(session), share.num_pending, claim)
+        num_nodes = 0 if claim is None else len(claim.draft)
+        if self._seats.reserve(session, ride.num_computed + num_nodes, self.sessions.values()):
+            return ride
+        if claim is None or len(self.pool) > 1:
+            return None
+        # A tree too wide for the whole pool. Its committed path would fit: that was seen to at the opening.
+        draft = claim.draft.truncate(self._seats.room(session) - ride.num_computed)
+        self._seats.reserve(session, ride.num_computed + len(draft), ())
+        return ride._replace(claim=claim._replace(draft=draft))
+
+    def _item(self, ride: _Ride) -> Item:
+        session, claim = ride.session, ride.claim
+        draft = Draft.EMPTY if claim is None else claim.draft
+        return Item(
+            pending=session.tokens[ride.num_context : ride.num_computed],
+            num_context=ride.num_context,
+            pages=self.pool.pages(session.key),
+            nodes=draft.tokens,
+            parents=draft.parents,
+            num_logits=0 if claim is None else 1 + len(draft),
+            num_prompt=len(session.opened.prompt),
+        )
+
+    # -- settle ------------------------------------------------------------------------------------------------------
+
+    def _settle(self, rides: Sequence[_Ride], outcomes: Sequence[Outcome]) -> None:
+        """Commit what was decided; roll KV back to what is committed by saying how long it is."""
+        decided = iter(outcomes)
+        for ride in rides:
+            ride.session.last_pass = self._num_passes
+            if ride.claim is None:
+                self.pool.advance(ride.session.key, ride.num_computed)
+                continue
+            outcome = next(decided)
+            if outcome.error is not None:
+                self._fail(ride.session, TargetFailed(f"{outcome.error} at position {ride.num_computed}"))
+            else:
+                self._commit(ride, ride.claim, outcome)
+
+    def _commit(self, ride: _Ride, claim: Claim, outcome: Outcome) -> None:
+        session, hand, passed = ride.session, claim.hand, self._last_pass
+        ready_s = passed.began_s if hand is None else max(hand.arrived_s, session.verdict_at_s or 0.0)
+        decision = Decision(
+            tokens=(*(claim.draft.tokens[node] for node in outcome.path), outcome.token),
+            num_accepted=len(outcome.path),
+            is_bonus=outcome.is_bonus,
+            node_probabilities=outcome.node_probabilities,
+            queue_us=round(max(0.0, passed.began_s - ready_s) * 1e6),
+            pass_us=round((passed.ended_s - passed.began_s) * 1e6),
+            pass_positions=passed.num_positions,
+        )
+        verdict = session.commit(claim, decision, passed.ended_s)
+        times = None if hand is None else RoundTimes(hand.trace, hand.arrived_s, passed.began_s, passed.ended_s)
+        self._answers.append(Answer(session.key, session.stream, verdict, times))
+        if session.finish is not None:
+            self._seats.release(session.key)
+            return
+        nodes = [ride.num_computed + node for node in outcome.path]
+        sources, destinations = self.pool.move(session.key, nodes, ride.num_computed)
+        if sources:
+            self._backend.copy(sources, destinations)
+        self.pool.advance(session.key, ride.num_computed + len(nodes))
+
+    def _fail(self, session: Session, error: Exception) -> None:
+        """End one session that cannot go on; the others do."""
+        if not isinstance(error, PilotfishError):
+            error = TargetFailed(f"the target failed ({type(error).__name__}); the verifier's log says more")
+        self._answer(session, session.refuse(error))
+        self._forget(session)
+
+    # -- answers out -------------------------------------------------------------------------------------------------
+
+    def _answer(self, session: Session, message: Opened | Verdict | Refusal) -> None:
+        self._answers.append(Answer(session.key, session.stream, message))
+
+    def _refuse(self, command: Command, error: PilotfishError) -> None:
+        refusal = refuse(error, command.item.session, self._capacity.incarnation)
+        self._answers.append(Answer(command.key, command.stream, refusal))
+
+    def _flush(self) -> None:
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._emit(answers, self.load())
+
+    def load(self) -> VerifierLoad:
+        """What the verifier says of itself."""
+        last = self._last_pass
+        return VerifierLoad(
+            pass_us=round((last.ended_s - last.began_s) * 1e6),
+            pass_positions=last.num_positions,
+            pass_sequences=last.num_sequences,
+            num_queued=self._num_waiting,
+            num_sessions=len(self.sessions),
+            num_kv_pages=self.pool.num_pages,
+            num_kv_pages_used=self.pool.num_used_pages,
+        )
+
+
+def _rounds(rides: Sequence[_Ride]) -> list[Round]:
+    """What acceptance is asked; the logits lie one ride after the other."""
+    rounds: list[Round] = []
+    first_row = 0
+    for session, _, _, claim in rides:
+        if claim is None:
+            continue
+        opened = session.opened
+        rounds.append(
+            Round(first_row, claim.draft, opened.sampling, opened.rule, opened.seed, position=len(session.tokens))
+        )
+        first_row += 1 + len(claim.draft)
+    return rounds
