@@ -74,7 +74,7 @@ class ModelSpeculator(Speculator):
 
         Args:
             backend: the model.
-            facts: of the model; what the pool cannot hold shortens its context.
+            facts: of the model; its context must fit into the pool.
             num_kv_pages: in the pool.
             page_size: tokens in a page.
             num_ids: most ids in a q.
@@ -93,7 +93,16 @@ class ModelSpeculator(Speculator):
     def from_settings(cls, settings: DrafterSettings) -> Self:
         from drafter.speculators.model_load import load
 
-        return load(cls, settings)
+        backend, facts = load(settings)
+        return cls(
+            backend,
+            facts,
+            num_kv_pages=settings.num_kv_pages,
+            page_size=settings.page_size,
+            num_ids=settings.num_ids,
+            num_bits=settings.num_bits,
+            chunk_tokens=settings.chunk_tokens,
+        )
 
     @property
     def facts(self) -> Facts:
