@@ -21,6 +21,11 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+def canonical(name: str) -> str:
+    """A package's name as registries compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def run_without(modules: list[str], program: str) -> subprocess.CompletedProcess[str]:
     """Run a program where importing any of `modules` fails as if it were not installed."""
     block = f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
@@ -46,14 +51,14 @@ def test_every_dependency_gives_its_reason() -> None:
 def test_what_is_installed_is_pinned() -> None:
     """constraints.txt pins every package that pyproject.toml names."""
     pins = {
-        line.partition("==")[0].lower()
+        canonical(line.partition("==")[0])
         for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if "==" in line
     }
     content = project()
     groups = [content["project"]["dependencies"], content["dependency-groups"]["dev"]]
     groups += content["project"]["optional-dependencies"].values()
-    named = {re.split(r"[\[><=]", requirement)[0].lower() for group in groups for requirement in group}
+    named = {canonical(re.split(r"[\[><=]", requirement)[0]) for group in groups for requirement in group}
     assert named - pins - {"pilotfish"} == set()
 
 
