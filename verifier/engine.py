@@ -143,6 +143,7 @@ class Engine:
         self._seats = Seats(self.pool)
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._answers: list[Answer] = []
+        self._has_news = False  # of sessions that ended without an answer
         self._claims: dict[SessionKey, Claim | None] = {}
         self._num_waiting = 0
         self._num_opened = 0
@@ -168,6 +169,11 @@ class Engine:
         self._commands.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether a session could still commit something."""
+        return any(session.finish is None for session in list(self.sessions.values()))
 
     def stalled_s(self, now_s: float) -> float:
         """For how long it has been at one and the same turn; 0 while it waits for something to do."""
@@ -313,6 +319,7 @@ class Engine:
     def _forget(self, session: Session) -> None:
         self._seats.release(session.key)
         del self.sessions[session.key]
+        self._has_news = True
 
     # -- plan --------------------------------------------------------------------------------------------------------
 
@@ -345,6 +352,7 @@ class Engine:
 
     def _pass(self, shares: Sequence[Share], began_s: float) -> bool:
         """Run a pass; False: nobody could ride."""
+        num_preempted = self._seats.num_preempted
         rides = self._rides(shares)
         if not rides:
             return False
@@ -352,7 +360,7 @@ class Engine:
         rounds = _rounds(rides)
         try:
             logits = self._backend.forward(batch)
-            outcomes = self._accept(rounds, logits) if rounds else []
+            outcomes = self._accept(rounds, logits[:, : self._capacity.vocabulary_size]) if rounds else []
         except Exception as error:  # noqa: BLE001 - it fails the sessions of this pass and no others
             _log.exception("a pass of %d positions failed; its %d sessions are closed", len(batch), len(rides))
             for ride in rides:
@@ -365,7 +373,7 @@ class Engine:
             num_positions=len(batch),
             num_sequences=len(rides),
             num_prefill_positions=sum(ride.num_pending - (ride.claim is not None) for ride in rides),
-            num_preempted=self._seats.num_preempted,
+            num_preempted=self._seats.num_preempted - num_preempted,
         )
         self._settle(rides, outcomes)
         self._observer.passed(self._last_pass)
@@ -463,8 +471,8 @@ class Engine:
         self._answers.append(Answer(command.key, command.stream, refusal))
 
     def _flush(self) -> None:
-        if self._answers:
-            answers, self._answers = self._answers, []
+        if self._answers or self._has_news:
+            answers, self._answers, self._has_news = self._answers, [], False
             self._emit(answers, self.load())
 
     def load(self) -> VerifierLoad:

@@ -80,8 +80,8 @@ class Bench:
         page_size: int = 4,
         max_sessions: int = 64,
         max_waiting: int = 64,
-        limits: PassLimits = PassLimits(max_positions=256, prefill_positions=64),
-        start_rule: StartRule = StartWhenReady(max_wait_s=0.0),
+        limits: PassLimits | None = None,
+        start_rule: StartRule | None = None,
         backend: Any = None,
         **engine_keys: Any,
     ) -> None:
@@ -102,7 +102,14 @@ class Bench:
         )
         self.backend = backend or TableBackend(table)
         self.engine = Engine(
-            self.backend, self.capacity, limits, start_rule, self._emit, self.record, clock=self._clock, **engine_keys
+            self.backend,
+            self.capacity,
+            limits or PassLimits(max_positions=256, prefill_positions=64),
+            start_rule or StartWhenReady(max_wait_s=0.0),
+            self._emit,
+            self.record,
+            clock=self._clock,
+            **engine_keys,
         )
         self._num_callers = 0
 
@@ -151,7 +158,7 @@ class BenchSession:
         max_tokens: int = 1000,
         grant: int = 0,
         patience_us: int = 0,
-        sampling: Sampling = Sampling(temperature=0.0),
+        sampling: Sampling | None = None,
         rule: Rule = Rule.MATCH,
         seed: int = 5,
         end_ids: Sequence[int] = (),
@@ -171,7 +178,7 @@ class BenchSession:
             vocabulary_hash=keys.pop("vocabulary_hash", bench.table.vocabulary_hash),
             prompt=tuple(prompt),
             output_so_far=tuple(output_so_far),
-            sampling=sampling,
+            sampling=sampling or Sampling(temperature=0.0),
             seed=seed,
             rule=rule,
             end_ids=frozenset(end_ids),

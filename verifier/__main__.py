@@ -1,0 +1,29 @@
+"""`python -m verifier`: run a verifier."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+
+from pilotfish.errors import PilotfishError
+from verifier.service import run
+from verifier.settings import VerifierSettings
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until stopped; the exit status: 0, or 2 where the settings or the model make no sense."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = VerifierSettings.load(arguments, program="python -m verifier")
+        logging.getLogger("verifier").info("settings:\n%s", settings.describe())
+        asyncio.run(run(settings))
+    except PilotfishError as error:
+        sys.stderr.write(f"verifier: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
