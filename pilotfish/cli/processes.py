@@ -174,13 +174,21 @@ class Fleet:
 
     def __init__(self, services: Sequence[Service], show: Show, check: Check = serves) -> None:
         self.processes: dict[str, Process] = {}
-        self._services = tuple(services)
+        self.services = tuple(services)
         self._show = show
         self._check = check
         self._events: SimpleQueue[Event] = SimpleQueue()
 
+    def address(self, module: str) -> str:
+        """Where a service answers.
+
+        Raises:
+            KeyError: it is not part of this fleet.
+        """
+        return {service.module: service.address for service in self.services}[module]
+
     def start(self) -> None:
-        for service in self._services:
+        for service in self.services:
             self.processes[service.module] = Process(service, self._show, self._events)
 
     def ask(self, number: int) -> None:
@@ -215,7 +223,7 @@ class Fleet:
             StartError: one ended, or was not ready in time.
         """
         deadline = time.monotonic() + timeout_s
-        waiting = list(self._services)
+        waiting = list(self.services)
         while waiting:
             if tell:
                 tell(", ".join(service.module for service in waiting))

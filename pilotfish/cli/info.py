@@ -1,0 +1,144 @@
+"""`pilotfish info HOST`: what a running service says of itself, whichever of the three it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from pilotfish.cli.terminal import Terminal
+from pilotfish.errors import Unavailable, Unimplemented
+
+TIMEOUT_S = 5.0
+
+
+class Answer(NamedTuple):
+    """What a service said."""
+
+    role: str
+    is_ready: bool
+    facts: dict[str, Any]
+
+
+def info(
+    host: Annotated[str, typer.Argument(metavar="HOST[:PORT]", help="A coordinator, drafter or verifier.")] = (
+        "localhost:50050"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+) -> None:
+    """Ask a running service what it is: role, model, peers, settings.
+
+    Examples:
+      pilotfish info                      the coordinator on this machine
+      pilotfish info gpu-7:50052 --json   a verifier, for a script
+    """
+    terminal = Terminal.of_process()
+    answer = ask(with_port(host))
+    if as_json:
+        terminal.write(json.dumps(answer._asdict(), indent=2) + "\n")
+        return
+    readiness = "ready" if answer.is_ready else "alive, not ready"
+    terminal.write(f"{answer.role} at {host}: {readiness}\n")
+    for name, value in answer.facts.items():
+        for line in _lines(name, value):
+            terminal.write(f"  {line}\n")
+
+
+def with_port(host: str, port: int = 50050) -> str:
+    """The address with a port, the coordinator's where there is none."""
+    if host.startswith("[") or host.count(":") == 1:
+        return host if not host.endswith("]") else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def ask(address: str) -> Answer:
+    """Ask the service at an address for its Info; it says which of the three it is by answering.
+
+    Raises:
+        Unavailable: nobody answers there.
+        Unimplemented: somebody does, who is none of ours.
+    """
+    import grpc
+
+    from pilotfish.status import from_rpc_error
+
+    with grpc.insecure_channel(address) as channel:
+        for role, call in _calls(channel).items():
+            try:
+                proto = call()
+            except grpc.RpcError as error:
+                found = from_rpc_error(error)
+                if isinstance(found, Unimplemented):
+                    continue
+                if isinstance(found, Unavailable):
+                    raise Unavailable(f"nobody answers at {address}: {found}; is it up? try: pilotfish up") from error
+                raise found from error
+            return Answer(role, _is_ready(channel, role), _facts(proto))
+    raise Unimplemented(f"what answers at {address} is neither a coordinator nor a drafter nor a verifier")
+
+
+def _calls(channel: Any) -> Mapping[str, Callable[[], Any]]:
+    from pilotfish.v1 import (
+        coordinator_pb2,
+        coordinator_pb2_grpc,
+        drafter_pb2,
+        drafter_pb2_grpc,
+        verifier_pb2,
+        verifier_pb2_grpc,
+    )
+
+    coordinator: Any = coordinator_pb2_grpc.CoordinatorStub(channel)
+    drafter: Any = drafter_pb2_grpc.DrafterStub(channel)
+    verifier: Any = verifier_pb2_grpc.VerifierStub(channel)
+    return {
+        "coordinator": lambda: coordinator.Info(coordinator_pb2.CoordinatorInfoRequest(), timeout=TIMEOUT_S),
+        "drafter": lambda: drafter.Info(drafter_pb2.DrafterInfoRequest(), timeout=TIMEOUT_S).peer,
+        "verifier": lambda: verifier.Info(verifier_pb2.VerifierInfoRequest(), timeout=TIMEOUT_S).peer,
+    }
+
+
+def _is_ready(channel: Any, role: str) -> bool:
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    request = health_pb2.HealthCheckRequest(service=f"pilotfish.v1.{role.capitalize()}")
+    try:
+        answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=TIMEOUT_S)
+    except grpc.RpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _facts(proto: Any) -> dict[str, Any]:
+    """The message's fields by name, empty ones left out: false and 0 are said, for they are answers."""
+    facts = {field.name: _plain(getattr(proto, field.name)) for field in proto.DESCRIPTOR.fields}
+    return {name: value for name, value in facts.items() if value not in ("", [], {})}
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON knows it."""
+    from google.protobuf.message import Message
+
+    if isinstance(value, Message):
+        return _facts(value)
+    if isinstance(value, str | bool | int | float):
+        return value
+    if hasattr(value, "items"):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value]
+
+
+def _lines(name: str, value: Any) -> list[str]:
+    """A fact as text: lists and tables on lines of their own, below its name."""
+    if isinstance(value, dict):
+        return [f"{name}:", *(f"  {line}" for key in sorted(value) for line in _lines(key, value[key]))]
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        described = (", ".join(f"{key} {_shown(entry[key])}" for key in entry) for entry in value)
+        return [f"{name}:", *(f"  {line}" for line in described)]
+    return [f"{name}: {_shown(value)}"]
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
