@@ -89,8 +89,8 @@ def read_request(
     if max_tokens == 0:
         raise InvalidArgument.of("max_tokens", 0, "must be at least 1; leave it out for the model's context")
     output_so_far = _read_ids("output_so_far", proto.output_so_far, num_ids)
-    if max_tokens is not None and len(output_so_far) >= max_tokens:
-        remedy = f"output_so_far has {len(output_so_far)} tokens already; there is nothing left to generate"
+    if max_tokens is not None and len(output_so_far) > max_tokens:
+        remedy = f"output_so_far has {len(output_so_far)} tokens, more than that"
         raise InvalidArgument.of("max_tokens", max_tokens, remedy)
     return Request(
         prompt=_read_prompt(proto, num_ids),

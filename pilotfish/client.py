@@ -1,0 +1,288 @@
+"""The client: text from a coordinator. Needs grpcio and protobuf, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+import grpc
+import grpc.aio
+
+from pilotfish.errors import InvalidArgument, PilotfishError
+from pilotfish.messages import (
+    Chat,
+    Chunk,
+    CoordinatorInfo,
+    Finished,
+    FinishReason,
+    Message,
+    Round,
+    Rule,
+    Speculation,
+    Started,
+    Statistics,
+    TokenKind,
+)
+from pilotfish.request import Options, Prompt, make_request
+from pilotfish.resume import Progress
+from pilotfish.status import from_rpc_error
+from pilotfish.v1 import coordinator_pb2
+from pilotfish.wire.coordinator import read_info
+
+__all__ = [
+    "AsyncClient",
+    "Chat",
+    "Chunk",
+    "Client",
+    "Completion",
+    "CoordinatorInfo",
+    "FinishReason",
+    "Message",
+    "Options",
+    "Prompt",
+    "Round",
+    "Rule",
+    "Speculation",
+    "Statistics",
+    "TokenKind",
+]
+
+DEFAULT_ADDRESS: Final = "localhost:50050"
+_SERVICE: Final = "/pilotfish.v1.Coordinator/"
+_MAX_MESSAGE_BYTES: Final = 16 << 20
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer."""
+
+    text: str
+    ids: tuple[int, ...]
+    kinds: tuple[TokenKind, ...]  # how each token came about
+    started: Started
+    finished: Finished
+    rounds: tuple[Round, ...] = ()  # where `include_rounds` was set
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        return self.finished.reason
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.finished.num_prompt_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        return self.finished.num_output_tokens
+
+    @property
+    def statistics(self) -> Statistics:
+        """How speculation went."""
+        return self.finished.statistics
+
+    @staticmethod
+    def of(chunks: Iterable[Chunk]) -> Completion:
+        """The answer that the chunks of one stream make.
+
+        Raises:
+            PilotfishError: the stream did not say how it began or how it ended.
+        """
+        chunks = tuple(chunks)
+        started = next((chunk.started for chunk in chunks if chunk.started is not None), None)
+        finished = next((chunk.finished for chunk in chunks if chunk.finished is not None), None)
+        if started is None or finished is None:
+            raise PilotfishError("the answer came to no end: is the coordinator of another version than this client?")
+        return Completion(
+            text="".join(chunk.text for chunk in chunks),
+            ids=tuple(token for chunk in chunks for token in chunk.ids),
+            kinds=tuple(kind for chunk in chunks for kind in chunk.kinds),
+            started=started,
+            finished=finished,
+            rounds=tuple(entry for chunk in chunks for entry in chunk.rounds),
+        )
+
+
+class _Addresses:
+    """Where the coordinators are, and which one is asked next."""
+
+    def __init__(self, address: str | Sequence[str], attempts: int) -> None:
+        self.all = (address,) if isinstance(address, str) else tuple(address)
+        if not self.all:
+            raise InvalidArgument.of("address", address, "name at least one coordinator, as host:port")
+        self.attempts = attempts
+        self.index = 0
+
+    def advance(self) -> None:
+        self.index = (self.index + 1) % len(self.all)
+
+
+class Client:
+    """Talks to one or several coordinators, blocking. May be shared between threads.
+
+    Example:
+        with Client("localhost:50050") as client:
+            for chunk in client.generate("Once upon a time", max_tokens=50):
+                print(chunk.text, end="")
+    """
+
+    def __init__(self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3) -> None:
+        """Make a client; it connects when it is first used.
+
+        Args:
+            address: `host:port`, or several: the next one takes over where one is not there, in mid-answer too.
+            attempts: how often each address is tried before `Unavailable` is raised.
+        """
+        self._addresses = _Addresses(address, attempts)
+        self._channels = [grpc.insecure_channel(one, options=_CHANNEL_OPTIONS) for one in self._addresses.all]
+
+    def generate(
+        self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
+    ) -> Generator[Chunk, None, None]:
+        """Stream an answer. Closing the iterator, or leaving a loop over it, cancels the request everywhere.
+
+        Args:
+            prompt: text, token ids, or the messages of a conversation.
+            timeout_s: for the whole answer.
+            options: see `Options`.
+
+        Raises:
+            PilotfishError: whatever is wrong, as a class of the tree in `pilotfish.errors`.
+        """
+        request = make_request(prompt, **options)
+        return self._stream(Progress(request, len(self._channels), timeout_s, self._addresses.attempts))
+
+    def complete(self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Completion:
+        """The whole answer; takes and raises what `generate` does."""
+        return Completion.of(self.generate(prompt, timeout_s=timeout_s, **options))
+
+    def info(self, *, timeout_s: float = 5.0) -> CoordinatorInfo:
+        """What the coordinator serves and which peers it has."""
+        ask = self._channels[self._addresses.index].unary_unary(
+            _SERVICE + "Info",
+            request_serializer=coordinator_pb2.CoordinatorInfoRequest.SerializeToString,
+            response_deserializer=coordinator_pb2.CoordinatorInfoResponse.FromString,
+        )
+        try:
+            return read_info(ask(coordinator_pb2.CoordinatorInfoRequest(), timeout=timeout_s))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+
+    def close(self) -> None:
+        """Close every connection; streams that run end with an error."""
+        for channel in self._channels:
+            channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _stream(self, progress: Progress) -> Generator[Chunk, None, None]:
+        while not progress.is_finished:
+            call: Any = self._call(progress)
+            try:
+                for answer in call:
+                    yield progress.take(answer)
+                progress.end()
+            except grpc.RpcError as error:
+                pause_s = progress.pause_s(from_rpc_error(error))
+                self._addresses.advance()
+                time.sleep(pause_s)
+            finally:
+                call.cancel()
+
+    def _call(self, progress: Progress) -> Any:
+        generate = self._channels[self._addresses.index].unary_stream(
+            _SERVICE + "Generate",
+            request_serializer=coordinator_pb2.GenerateRequest.SerializeToString,
+            response_deserializer=coordinator_pb2.GenerateResponse.FromString,
+        )
+        return generate(progress.request(), timeout=progress.timeout_s())
+
+
+class AsyncClient:
+    """Talks to one or several coordinators in an event loop. Use it in the loop that it was made in.
+
+    Example:
+        async with AsyncClient("localhost:50050") as client:
+            async for chunk in client.generate("Once upon a time", max_tokens=50):
+                print(chunk.text, end="")
+    """
+
+    def __init__(self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3) -> None:
+        """Make a client; see `Client`."""
+        self._addresses = _Addresses(address, attempts)
+        self._channels = [grpc.aio.insecure_channel(one, options=_CHANNEL_OPTIONS) for one in self._addresses.all]
+
+    def generate(
+        self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
+    ) -> AsyncGenerator[Chunk, None]:
+        """Stream an answer; see `Client.generate`. `aclose()` or cancelling the task cancels the request."""
+        request = make_request(prompt, **options)
+        return self._stream(Progress(request, len(self._channels), timeout_s, self._addresses.attempts))
+
+    async def complete(
+        self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
+    ) -> Completion:
+        """The whole answer; takes and raises what `generate` does."""
+        return Completion.of([chunk async for chunk in self.generate(prompt, timeout_s=timeout_s, **options)])
+
+    async def info(self, *, timeout_s: float = 5.0) -> CoordinatorInfo:
+        """What the coordinator serves and which peers it has."""
+        ask: Any = self._channels[self._addresses.index].unary_unary(
+            _SERVICE + "Info",
+            request_serializer=coordinator_pb2.CoordinatorInfoRequest.SerializeToString,
+            response_deserializer=coordinator_pb2.CoordinatorInfoResponse.FromString,
+        )
+        try:
+            return read_info(await ask(coordinator_pb2.CoordinatorInfoRequest(), timeout=timeout_s))
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+
+    async def close(self) -> None:
+        """Close every connection; streams that run end with an error."""
+        for channel in self._channels:
+            await channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _stream(self, progress: Progress) -> AsyncGenerator[Chunk, None]:
+        while not progress.is_finished:
+            call: Any = self._call(progress)
+            try:
+                async for answer in call:
+                    yield progress.take(answer)
+                progress.end()
+            except grpc.RpcError as error:
+                pause_s = progress.pause_s(from_rpc_error(error))
+                self._addresses.advance()
+                await asyncio.sleep(pause_s)
+            finally:
+                call.cancel()
+
+    def _call(self, progress: Progress) -> Any:
+        generate: Any = self._channels[self._addresses.index].unary_stream(
+            _SERVICE + "Generate",
+            request_serializer=coordinator_pb2.GenerateRequest.SerializeToString,
+            response_deserializer=coordinator_pb2.GenerateResponse.FromString,
+        )
+        return generate(progress.request(), timeout=progress.timeout_s())
