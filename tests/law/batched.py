@@ -67,7 +67,8 @@ def expected_num_kept(pair: Pair, draw: DrawDraft, rule: ChainRule) -> dict[Toke
 
 
 def _cases(pair: Pair, draw: DrawDraft) -> tuple[list[Case], Tensor]:
-    cases, rows = [], []
+    cases: list[Case] = []
+    rows: list[list[float]] = []
     for context in [context for size in range(3) for context in product(range(pair.num_ids), repeat=size)]:
         for draft, probability in enumerate_law(lambda chance, context=context: draw(chance, context)).items():  # type: ignore[misc]
             cases.append(Case(context, probability, Round(len(rows), draft, Sampling(), Rule.MATCH, 0, len(context))))

@@ -8,7 +8,7 @@ randomness that is wrongly shared, between rounds or between positions, shows in
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import TypeVar
 
 Result = TypeVar("Result", bound=Hashable)
@@ -42,7 +42,7 @@ class Chance:
         low, high = self._intervals.get(key, (0.0, 1.0))
         cells = [
             (cell, max(low, start), min(high, end))
-            for cell, (start, end) in enumerate(zip(borders, borders[1:], strict=False))
+            for cell, (start, end) in enumerate(pairwise(borders))
             if min(high, end) > max(low, start)
         ]
         asked = len(self.sizes)

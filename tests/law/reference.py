@@ -17,7 +17,7 @@ def base_keyed(purpose: str, base: int, node: int) -> Hashable:
 
 
 def dense(draft: Draft, node: int, num_ids: int) -> list[float]:
-    """q of a node over the whole vocabulary."""
+    """The q of a node over the whole vocabulary."""
     q = draft.q[node]
     if q is None:
         return [float(token == draft.tokens[node]) for token in range(num_ids)]
@@ -52,9 +52,7 @@ def token(chance: Chance, tokens: Tokens, draft: Draft, target: TargetLaw) -> To
     return (*text[base:], chance.choose(base_keyed("final", base, 0), target(text)))
 
 
-def block(
-    chance: Chance, tokens: Tokens, draft: Draft, target: TargetLaw, key_of: KeyOf = base_keyed
-) -> Tokens:
+def block(chance: Chance, tokens: Tokens, draft: Draft, target: TargetLaw, key_of: KeyOf = base_keyed) -> Tokens:
     """Sun et al. 2024, algorithm 2; all i are looked at, from the first to the last."""
     base, gamma, num_ids = len(tokens), len(draft), len(target(tokens))
     laws = [target((*tokens, *draft.tokens[:node])) for node in range(gamma + 1)]

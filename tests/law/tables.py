@@ -20,23 +20,22 @@ class Pair:
 
     num_ids: int
     seed: int
-    temperature: float = 1.0  # of p and q alike
+    num_bits: int = 12  # of the weights of q
 
     def p(self, tokens: Tokens) -> tuple[float, ...]:
         """What the target says; some ids have probability 0."""
-        return _tempered(_weights(self.num_ids, f"p{self.seed}", tokens[-2:]), self.temperature)
+        return _weights(self.num_ids, f"p{self.seed}", tokens[-2:])
 
     def q(self, tokens: Tokens) -> Distribution:
         """What the drafter draws from; some ids are not in it."""
-        weights = _tempered(_weights(self.num_ids, f"q{self.seed}", tokens[-2:]), self.temperature)
-        return weighted(weights)
+        return weighted(_weights(self.num_ids, f"q{self.seed}", tokens[-2:]), self.num_bits)
 
     def guess(self, tokens: Tokens) -> int:
         """A token chosen without chance, not always a likely one."""
         return random.Random(f"guess{self.seed}{tokens[-2:]}").randrange(self.num_ids)
 
 
-def weighted(probabilities: Sequence[float], num_bits: int = 12) -> Distribution:
+def weighted(probabilities: Sequence[float], num_bits: int) -> Distribution:
     """The distribution in integer weights."""
     weights = [round(probability * (1 << num_bits)) for probability in probabilities]
     kept = [(token, weight) for token, weight in enumerate(weights) if weight]
@@ -47,7 +46,8 @@ def draw_chain(pair: Pair, gamma: int, one_hot: Sequence[bool] = ()) -> DrawDraf
     """A drafter of chains; nodes marked one-hot are guessed instead of drawn."""
 
     def draw(chance: Chance, tokens: Tokens) -> Draft:
-        base, drafted = len(tokens), []
+        base = len(tokens)
+        drafted: list[int] = []
         qs: list[Distribution | None] = []
         for node in range(gamma):
             context = (*tokens, *drafted)
@@ -84,12 +84,4 @@ def _weights(num_ids: int, name: str, context: Tokens) -> tuple[float, ...]:
     weights = [generator.expovariate(1.0) ** 1.5 + 0.02 for _ in range(num_ids)]
     if generator.random() < 1 / 3 and num_ids > 2:
         weights[generator.randrange(num_ids)] = 0.0
-    return tuple(weight / sum(weights) for weight in weights)
-
-
-@cache
-def _tempered(probabilities: tuple[float, ...], temperature: float) -> tuple[float, ...]:
-    if temperature == 1.0:
-        return probabilities
-    weights = [probability ** (1.0 / temperature) for probability in probabilities]
     return tuple(weight / sum(weights) for weight in weights)
