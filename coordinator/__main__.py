@@ -1,0 +1,29 @@
+"""`python -m coordinator`: run a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+
+from coordinator.service import run
+from coordinator.settings import CoordinatorSettings
+from pilotfish.errors import PilotfishError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until stopped; the exit status: 0, or 2 where the settings make no sense."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = CoordinatorSettings.load(arguments, program="python -m coordinator")
+        logging.getLogger("coordinator").info("settings:\n%s", settings.describe())
+        asyncio.run(run(settings))
+    except PilotfishError as error:
+        sys.stderr.write(f"coordinator: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""How far the drafter may run ahead in the next round: a pure function of what is known of the session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from pilotfish.messages import DrafterLoad, Speculation, VerifierLoad
+
+Reason: TypeAlias = Literal[
+    "fixed",  # the coordinator's own setting
+    "request",  # the request said so
+    "limit",  # the answer has no room for a draft: its own limit, or the context
+    "drafter_down",  # no drafter, or none that can be reached
+    "draft_context",  # the drafter's own context is full
+    "draft_late",  # a draft is due, and the verifier went on without it
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known of a session before a round."""
+
+    position: int  # committed tokens
+    num_remaining: int  # tokens the answer may still get: the least of its limit and the context
+    num_draftable: int  # tokens until the drafter's context is full
+    max_gamma: int  # cap of coordinator and verifier
+    is_drafter_up: bool
+    wishes: Speculation
+    verifier: VerifierLoad
+    drafter: DrafterLoad
+
+
+class Decision(NamedTuple):
+    """For the next round: γ, and why. 0: the session runs free."""
+
+    gamma: int
+    reason: Reason
+
+
+class Policy(Protocol):
+    """Decides round by round. Must not look at a token that was drafted and not committed."""
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """γ for the round that begins at the snapshot's position."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPolicy:
+    """Always the same γ, or the request's own; less only where there is no room or no drafter."""
+
+    gamma: int
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        wishes = snapshot.wishes
+        gamma, reason = self._wanted(wishes)
+        if gamma == 0:
+            return Decision(0, reason)
+        if not snapshot.is_drafter_up:
+            return Decision(0, "drafter_down")
+        return clip(Decision(gamma, reason), snapshot)
+
+    def _wanted(self, wishes: Speculation) -> Decision:
+        if wishes.is_off:
+            return Decision(0, "request")
+        if wishes.gamma is not None:
+            return Decision(wishes.gamma, "request")
+        if wishes.max_gamma is not None and wishes.max_gamma < self.gamma:
+            return Decision(wishes.max_gamma, "request")
+        return Decision(self.gamma, "fixed")
+
+
+def clip(decision: Decision, snapshot: Snapshot) -> Decision:
+    """The decision within what can be used: a verdict commits one token more than it keeps of the draft."""
+    gamma, reason = min(decision.gamma, snapshot.max_gamma), decision.reason
+    if snapshot.num_remaining - 1 < gamma:
+        gamma, reason = max(snapshot.num_remaining - 1, 0), "limit"
+    if snapshot.num_draftable < gamma:
+        gamma, reason = max(snapshot.num_draftable, 0), "draft_context"
+    return Decision(gamma, reason)

@@ -1,0 +1,210 @@
+"""What is recorded of one request: its statistics, its spans, and its share of the metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from coordinator.admission import Admitted
+from pilotfish.messages import Chat, FinishReason, Round, Statistics, TokenKind, TraceContext, Verdict
+from pilotfish.telemetry import GENERATE, ROUND, Attribute, Metric, Telemetry
+from pilotfish.tracing import AttributeValue, Span
+
+Clock: TypeAlias = Callable[[], int]
+"""Monotonic, in nanoseconds."""
+
+
+@dataclass(slots=True)
+class RoundUnderway:
+    """A round from its decision until its verdict."""
+
+    number: int  # on the wire: counts what was sent, and says nothing of how many verdicts there were
+    gamma: int
+    reason: str
+    position: int  # where its draft begins
+    prefix_hash: int
+    start_ns: int
+    span: Span
+    trace: TraceContext | None = None
+    num_nodes: int = 0  # forwarded to the verifier
+    is_complete: bool = False  # no more nodes follow
+    draft_end_ns: int = 0  # when the last node had come; 0: none has
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it came to nothing: no node was drafted and none will be."""
+        return self.is_complete and self.num_nodes == 0
+
+
+class Record:
+    """Counts how one request goes. A γ = 0 round is no draft, a bonus is never accepted."""
+
+    def __init__(self, telemetry: Telemetry, clock: Clock, parent: TraceContext | None = None) -> None:
+        self.clock = clock
+        self.start_ns = clock()
+        self.num_verdicts = 0
+        self.dropped: Counter[str] = Counter()
+        self._telemetry = telemetry
+        self._span = telemetry.tracer.begin(GENERATE, parent, start_ns=self.start_ns)
+        self._context = self._span.context
+        self._num_drafts = 0
+        self._num_drafted = 0
+        self._num_accepted = 0
+        self._num_committed = 0
+        self._num_plain = 0
+        self._by_depth: list[int] = []
+        self._draft_us = 0
+        self._verify_us = 0
+        self._first_token_ns = 0
+
+    @property
+    def trace_id(self) -> str | None:
+        return self._span.trace_id
+
+    @property
+    def context(self) -> TraceContext | None:
+        """The trace context of the whole request."""
+        return self._context
+
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    def begin_round(
+        self, number: int, gamma: int, reason: str, position: int, prefix_hash: int, start_ns: int
+    ) -> RoundUnderway:
+        """A round is decided."""
+        span = self._telemetry.tracer.begin(ROUND, self._context, start_ns=start_ns)
+        return RoundUnderway(number, gamma, reason, position, prefix_hash, start_ns, span, span.context)
+
+    def end_round(self, round_: RoundUnderway, verdict: Verdict) -> Round:
+        """A round has ended with a verdict."""
+        now_ns = self.clock()
+        draft_ns = round_.draft_end_ns or round_.start_ns
+        ended = Round(
+            index=self.num_verdicts,
+            gamma=round_.gamma,
+            reason=round_.reason,
+            num_drafted=verdict.num_drafted,
+            num_accepted=verdict.num_accepted,
+            num_committed=len(verdict.tokens),
+            start_us=(round_.start_ns - self.start_ns) // 1000,
+            draft_us=(draft_ns - round_.start_ns) // 1000,
+            verify_us=(now_ns - draft_ns) // 1000,
+            queue_us=verdict.queue_us,
+            pass_us=verdict.pass_us,
+            pass_positions=verdict.pass_positions,
+        )
+        self._first_token_ns = self._first_token_ns or now_ns
+        self._count(verdict, ended)
+        self._measure(verdict, ended)
+        round_.span.set(_round_attributes(ended))
+        round_.span.end(now_ns)
+        return ended
+
+    def _count(self, verdict: Verdict, ended: Round) -> None:
+        self.num_verdicts += 1
+        self._num_committed += ended.num_committed
+        self._draft_us += ended.draft_us
+        self._verify_us += ended.verify_us
+        if not verdict.num_drafted:
+            self._num_plain += verdict.kinds.count(TokenKind.PLAIN)
+            return
+        self._num_drafts += 1
+        self._num_drafted += verdict.num_drafted
+        self._num_accepted += verdict.num_accepted
+        self._by_depth += [0] * (verdict.num_accepted - len(self._by_depth))
+        for depth in range(verdict.num_accepted):
+            self._by_depth[depth] += 1
+
+    def _measure(self, verdict: Verdict, ended: Round) -> None:
+        telemetry = self._telemetry
+        telemetry.add(Metric.ROUNDS, 1, ended.reason)
+        telemetry.observe(Metric.GAMMA, ended.gamma)
+        telemetry.observe(Metric.ROUND_SECONDS, (ended.draft_us + ended.verify_us) / 1e6)
+        telemetry.observe(Metric.VERIFY_SECONDS, ended.verify_us / 1e6)
+        if ended.draft_us:
+            telemetry.observe(Metric.DRAFT_SECONDS, ended.draft_us / 1e6)
+        if not verdict.num_drafted:
+            telemetry.add(Metric.COMMITTED_TOKENS, ended.num_committed, TokenKind.PLAIN.value)
+            return
+        for kind in verdict.kinds:
+            telemetry.add(Metric.COMMITTED_TOKENS, 1, kind.value)
+        telemetry.add(Metric.DRAFTS)
+        telemetry.add(Metric.DRAFT_TOKENS, verdict.num_drafted)
+        telemetry.add(Metric.ACCEPTED_TOKENS, verdict.num_accepted)
+        for depth in range(verdict.num_accepted):
+            telemetry.add(Metric.ACCEPTED_BY_POSITION, 1, str(depth))
+
+    def give_up(self, round_: RoundUnderway) -> None:
+        """A round ends without a verdict, with the request."""
+        round_.span.end()
+
+    def drop(self, cause: str) -> None:
+        """A draft, a part of one or an answer was dropped, or a draft came to nothing."""
+        self.dropped[cause] += 1
+        self._telemetry.add(Metric.DRAFTS_DROPPED, 1, cause)
+
+    def fail_over(self, role: str) -> None:
+        """A session is opened again."""
+        self._telemetry.add(Metric.FAILOVERS, 1, role)
+
+    # -- the request -------------------------------------------------------------------------------------------------
+
+    def admit(self, admitted: Admitted) -> None:
+        self._telemetry.add(Metric.PROMPT_TOKENS, len(admitted.prompt))
+        request, sampling = admitted.request, admitted.request.sampling
+        attributes: dict[str, AttributeValue] = {
+            Attribute.OPERATION: "chat" if isinstance(request.prompt, Chat) else "text_completion",
+            Attribute.MODEL: admitted.model,
+            Attribute.MAX_TOKENS: admitted.max_tokens,
+            Attribute.TEMPERATURE: sampling.temperature,
+            Attribute.RULE: admitted.opening.rule.value,
+            Attribute.INPUT_TOKENS: len(admitted.prompt),
+        }
+        optional = {Attribute.TOP_K: sampling.top_k, Attribute.TOP_P: sampling.top_p, Attribute.SEED: request.seed}
+        attributes |= {name: value for name, value in optional.items() if value is not None and value < 1 << 63}
+        self._span.set(attributes)
+
+    def finish(self, reason: FinishReason, num_output: int) -> Statistics:
+        """The answer is whole."""
+        now_ns = self.clock()
+        first_ns = self._first_token_ns or now_ns
+        telemetry = self._telemetry
+        if self._first_token_ns:
+            telemetry.observe(Metric.FIRST_TOKEN_SECONDS, (first_ns - self.start_ns) / 1e9)
+        if self._num_committed > 1:
+            telemetry.observe(Metric.TOKEN_SECONDS, (now_ns - first_ns) / 1e9 / (self._num_committed - 1))
+        self._span.set({Attribute.FINISH_REASONS: reason.value, Attribute.OUTPUT_TOKENS: num_output})
+        return Statistics(
+            num_verdicts=self.num_verdicts,
+            num_drafts=self._num_drafts,
+            num_drafted_tokens=self._num_drafted,
+            num_accepted_tokens=self._num_accepted,
+            num_accepted_by_depth=tuple(self._by_depth),
+            num_plain_tokens=self._num_plain,
+            draft_us=self._draft_us,
+            verify_us=self._verify_us,
+            first_token_us=(first_ns - self.start_ns) // 1000,
+            total_us=(now_ns - self.start_ns) // 1000,
+            num_dropped_by_cause=dict(self.dropped),
+        )
+
+    def end(self, end: str, problem: str | None = None) -> None:
+        """The request is over: `end` is stop, length, or an error's word."""
+        self._telemetry.add(Metric.REQUESTS, 1, end)
+        self._telemetry.observe(Metric.REQUEST_SECONDS, (self.clock() - self.start_ns) / 1e9)
+        if problem is not None:
+            self._span.set({Attribute.ERROR: end})
+        self._span.end(problem=problem)
+
+
+def _round_attributes(ended: Round) -> dict[str, AttributeValue]:
+    return {
+        Attribute.ROUND_INDEX: ended.index,
+        Attribute.GAMMA: ended.gamma,
+        Attribute.GAMMA_REASON: ended.reason,
+        Attribute.DRAFTED: ended.num_drafted,
+        Attribute.ACCEPTED: ended.num_accepted,
+        Attribute.COMMITTED: ended.num_committed,
+    }

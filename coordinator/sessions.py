@@ -1,0 +1,239 @@
+"""The session of a request at one peer: what it was told, and what it is to be told next."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coordinator.peers import DrafterPeer, Inbox, VerifierPeer
+from coordinator.record import RoundUnderway
+from pilotfish import prefix
+from pilotfish.draft import Draft
+from pilotfish.messages import Close, DraftPart, DraftRequest, Open, TraceContext, Work
+from pilotfish.wire.values import MAX_CHUNK_TOKENS, SESSION_ID_BYTES
+
+UNLIMITED: Final = 1 << 40  # tokens; the context of a drafter without one
+
+
+class Committed:
+    """The tokens of a request that can no longer change."""
+
+    __slots__ = ("num_prompt", "prefix_hash", "tokens")
+
+    def __init__(self, prompt: Sequence[int], output_so_far: Sequence[int] = ()) -> None:
+        self.num_prompt = len(prompt)
+        self.tokens = [*prompt, *output_so_far]
+        self.prefix_hash = prefix.extend(prefix.EMPTY, self.tokens)
+
+    @property
+    def position(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        return tuple(self.tokens[: self.num_prompt])
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        return tuple(self.tokens[self.num_prompt :])
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self.tokens += tokens
+        self.prefix_hash = prefix.extend(self.prefix_hash, tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """How long the services wait for one another, and how far a verifier may go alone."""
+
+    grant: int  # tokens a verifier may commit without hearing again, beyond those of a round's draft
+    patience_us: int  # how long a speculating session is held out of passes for a draft
+    deadline_us: int  # how long a drafter may draw
+
+
+class VerifierSession:
+    """The session at a verifier.
+
+    It is *held* after a verdict whose item had patience, until the next item comes or the patience is over, and runs
+    *free* after an item without. Its grant is absolute: it may commit up to `granted_until`.
+    """
+
+    __slots__ = ("_committed", "_tempo", "granted_until", "id", "incarnation", "is_held", "is_open", "peer")
+
+    def __init__(self, peer: VerifierPeer, committed: Committed, tempo: Tempo) -> None:
+        self.peer = peer
+        self.id = secrets.token_bytes(SESSION_ID_BYTES)
+        self.incarnation = peer.incarnation
+        self._committed = committed
+        self._tempo = tempo
+        self.is_open = False
+        self.is_held = False
+        self.granted_until = 0
+
+    @property
+    def max_nodes(self) -> int:
+        """Most nodes of a draft that this verifier checks."""
+        info = self.peer.info
+        return info.max_nodes if info is not None and info.max_nodes else UNLIMITED
+
+    def open(self, inbox: Inbox, template: Open, gamma: int, trace: TraceContext | None) -> None:
+        """Open it with all that is committed; held where a draft of `gamma` tokens is on its way."""
+        self.peer.attach(self.id, inbox)
+        self.is_open = True
+        self.is_held = gamma > 0
+        grant = gamma + 1 + self._tempo.grant
+        self.granted_until = self._committed.position + grant
+        self.peer.send(
+            replace(
+                template,
+                session=self.id,
+                incarnation=self.incarnation,
+                prompt=self._committed.prompt,
+                output_so_far=self._committed.output,
+                grant=grant,
+                patience_us=self._tempo.patience_us if gamma else 0,
+                is_coupled=False,
+                speculator=None,
+                trace=trace,
+            )
+        )
+
+    def forward(self, round_: RoundUnderway, part: DraftPart) -> None:
+        """Send nodes of the round's draft, as they came from the drafter."""
+        self._send_work(round_, part.draft, part.first_node, part.is_complete)
+
+    def end_draft(self, round_: RoundUnderway) -> None:
+        """Say that no more nodes of the round's draft follow."""
+        self._send_work(round_, Draft.EMPTY, round_.num_nodes, True)
+
+    def _send_work(self, round_: RoundUnderway, draft: Draft, first_node: int, is_complete: bool) -> None:
+        self.peer.send(
+            Work(
+                session=self.id,
+                incarnation=self.incarnation,
+                position=round_.position,
+                prefix_hash=round_.prefix_hash,
+                round=round_.number,
+                draft=draft,
+                first_node=first_node,
+                is_complete=is_complete,
+                grant=round_.gamma + 1 + self._tempo.grant,
+                patience_us=self._tempo.patience_us,
+                trace=round_.trace,
+            )
+        )
+
+    def settle(self, round_: RoundUnderway | None) -> None:
+        """Take note of a round's verdict: from now on grant and patience of its item hold.
+
+        Args:
+            round_: None where the round was given up here, though not there.
+        """
+        self.granted_until = (
+            round_.position + round_.gamma + 1 + self._tempo.grant if round_ else self._committed.position
+        )
+        self.is_held = True
+
+    @property
+    def is_low(self) -> bool:
+        """Whether more than half of the grant is used up."""
+        return 2 * (self.granted_until - self._committed.position) < self._tempo.grant
+
+    def renew(self, number: int) -> None:
+        """Let it run free from now on, with a whole grant.
+
+        As the first item on a new stream it also brings every verdict that was lost with the old one.
+        """
+        self.is_held = False
+        self.granted_until = self._committed.position + self._tempo.grant
+        self.peer.send(
+            Work(
+                session=self.id,
+                incarnation=self.incarnation,
+                position=self._committed.position,
+                prefix_hash=self._committed.prefix_hash,
+                round=number,
+                draft=Draft.EMPTY,
+                first_node=0,
+                is_complete=True,
+                grant=self._tempo.grant,
+                patience_us=0,
+            )
+        )
+
+    def close(self) -> None:
+        self.is_open = False
+        self.peer.detach(self.id)
+        self.peer.send(Close(self.id, self.incarnation))
+
+
+class DrafterSession:
+    """The session at a drafter: at most one draft is due at a time."""
+
+    __slots__ = ("_committed", "_num_known", "_tempo", "due", "id", "incarnation", "peer")
+
+    def __init__(self, peer: DrafterPeer, committed: Committed, tempo: Tempo) -> None:
+        self.peer = peer
+        self.id = secrets.token_bytes(SESSION_ID_BYTES)
+        self.incarnation = peer.incarnation
+        self._committed = committed
+        self._tempo = tempo
+        self._num_known = committed.position
+        self.due: RoundUnderway | None = None
+
+    @property
+    def num_draftable(self) -> int:
+        """Tokens until the drafter's context is full."""
+        context_length = self.peer.info.context_length if self.peer.info else 0
+        return (context_length or UNLIMITED) - self._committed.position
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it missed more tokens than go into one item, so that it must be opened again."""
+        return self._committed.position - self._num_known > MAX_CHUNK_TOKENS
+
+    def open(self, inbox: Inbox, template: Open, trace: TraceContext | None) -> None:
+        """Open it with all that is committed."""
+        self.peer.attach(self.id, inbox)
+        info = self.peer.info
+        self.peer.send(
+            replace(
+                template,
+                session=self.id,
+                incarnation=self.incarnation,
+                vocabulary_hash=template.vocabulary_hash if info and info.vocabulary_hash else "",
+                prompt=self._committed.prompt,
+                output_so_far=self._committed.output,
+                grant=0,
+                patience_us=0,
+                trace=trace,
+            )
+        )
+
+    def propose(self, round_: RoundUnderway) -> None:
+        """Ask for the round's draft, and tell what was committed since the last time."""
+        self.due = round_
+        known, self._num_known = self._num_known, round_.position
+        self.peer.send(
+            DraftRequest(
+                session=self.id,
+                incarnation=self.incarnation,
+                position=round_.position,
+                prefix_hash=round_.prefix_hash,
+                round=round_.number,
+                tokens=tuple(self._committed.tokens[known : round_.position]),
+                gamma=round_.gamma,
+                deadline_us=self._tempo.deadline_us,
+                trace=round_.trace,
+            )
+        )
+
+    def close(self) -> None:
+        self.peer.detach(self.id)
+        self.peer.send(Close(self.id, self.incarnation))

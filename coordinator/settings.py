@@ -1,0 +1,83 @@
+"""The settings of a coordinator."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from pilotfish.settings import Port, PositiveInt, PositiveMilliseconds, PositiveSeconds, ServiceSettings
+
+MAX_GAMMA_BOUND: Final = 1024
+_ADDRESS: Final = re.compile(r"\S+:(\d{1,5})")
+
+
+class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
+    """A coordinator serves users: it has text drafted and verified, and streams what the verifier commits.
+
+    It needs the target's tokenizer (not its weights), the addresses of at least one verifier, and of a drafter if
+    anything is to be drafted.
+    """
+
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
+    port: Port = Field(50050, description="port to listen on; 0: any that is free")
+    model: str = Field(
+        "smollm2-135m",
+        description="the served model, for its tokenizer and its name: a preset, a directory, a .gguf file, "
+        "table:FILE.json or a hub id; what the verifiers run",
+    )
+    verifiers: tuple[str, ...] = Field(("127.0.0.1:50052",), description="addresses of verifiers, host:port")
+    drafters: tuple[str, ...] = Field(
+        ("127.0.0.1:50051",), description="addresses of drafters, host:port; none: plain decoding"
+    )
+    gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] = Field(
+        4, description="tokens drafted in a round where the request does not say; 0: plain decoding"
+    )
+    max_gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] = Field(
+        16, description="most tokens a request may have drafted in a round; more is refused"
+    )
+    draft_deadline_ms: PositiveMilliseconds = Field(
+        250.0, description="a drafter draws no further node after so long in a round"
+    )
+    patience_ms: PositiveMilliseconds = Field(
+        400.0, description="a session waits so long for its draft, then it goes on without: what a dead drafter costs"
+    )
+    grant: PositiveInt = Field(
+        16, description="tokens a verifier may commit without hearing again: enough to bridge the network"
+    )
+    lease_s: PositiveSeconds = Field(60.0, description="peers free a session of which they hear nothing for so long")
+    failover_s: PositiveSeconds = Field(10.0, description="how long a request waits for a verifier to come (back)")
+    lost_after_s: PositiveSeconds = Field(
+        2.0, description="a broken stream that is not back after so long means that its sessions are lost"
+    )
+    max_requests: PositiveInt = Field(1024, description="most requests at once; more are refused, to come again")
+    metrics_port: Port | None = Field(None, description="port that answers Prometheus at /metrics; none: no metrics")
+    otlp_endpoint: str | None = Field(
+        None, description="where spans are sent by OTLP/gRPC, http://host:4317; none: OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
+    grace_s: PositiveSeconds = Field(30.0, description="how long a shutdown waits for running requests to finish")
+
+    @field_validator("verifiers", "drafters")
+    @classmethod
+    def _are_addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        for address in addresses:
+            match = _ADDRESS.fullmatch(address)
+            if match is None or not 0 < int(match[1]) <= 65535:
+                raise ValueError(f"{address!r} is no address; write host:port, such as 127.0.0.1:50052")
+        if len(set(addresses)) < len(addresses):
+            raise ValueError(f"an address is there twice in {','.join(addresses)}")
+        return addresses
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if not self.verifiers:
+            raise ValueError("verifiers is empty: nothing can be generated without one; give its address")
+        if self.gamma > self.max_gamma:
+            raise ValueError(f"gamma is {self.gamma}, over max_gamma of {self.max_gamma}")
+        if self.patience_ms < self.draft_deadline_ms:
+            raise ValueError(
+                f"patience_ms is {self.patience_ms}, under draft_deadline_ms of {self.draft_deadline_ms}: drafts would "
+                "come when nobody waits for them any more"
+            )
+        return self
