@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from drafter import runner
 from drafter.load import Arrival, DraftTimes
@@ -17,20 +15,13 @@ from drafter.sessions import Session, Sessions
 from drafter.speculators import Facts, Speculator
 from drafter.stopping import Context, Deadline, FirstOf, Gamma, StopRule
 from pilotfish.errors import NotFound, PilotfishError, StaleIncarnation, VocabularyMismatch
-from pilotfish.messages import Close, DraftEnd, DrafterLoad, DraftRequest, Open, Opened, Refusal, SessionId
+from pilotfish.messages import Close, DrafterLoad, DraftPart, DraftRequest, Open, Opened, Refusal, SessionId
+from pilotfish.telemetry import DRAFT, Attribute, Metric, Telemetry
+from pilotfish.tracing import Span
 from pilotfish.wire.drafter import FromDrafter, ToDrafter
 from pilotfish.wire.values import refuse
 
-logger = logging.getLogger(__name__)
-
 Reply = Callable[[FromDrafter], None]
-
-
-class RoundSpan(Protocol):
-    """The trace of one draft, begun when it was asked for."""
-
-    def end(self, num_drafted: int, end: DraftEnd | None) -> None:
-        """It is over; `end` is None if it was given up."""
 
 
 class Desk(NamedTuple):
@@ -45,8 +36,9 @@ class _Due:
     """The draft that is being drawn for a session."""
 
     request: DraftRequest
-    span: RoundSpan | None
+    span: Span
     first: Arrival | None = None
+    last: Arrival | None = None
     num_drafted: int = 0
 
 
@@ -73,7 +65,7 @@ class Drafter:
         *,
         max_sessions: int = 1024,
         clock: Clock = time.monotonic,
-        begin_span: Callable[[DraftRequest], RoundSpan] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Set the speculators to work.
 
@@ -82,17 +74,17 @@ class Drafter:
             incarnation: of this process.
             max_sessions: that may be open at once.
             clock: monotonic, in seconds.
-            begin_span: begins the trace of a draft; None: no traces.
+            telemetry: where to report to; None: nowhere.
         """
         assert speculators, "settings require one"
         self.incarnation = incarnation
-        self.counts: Counter[str] = Counter()  # what was refused or given up, by reason
+        self.telemetry = telemetry or Telemetry.off()
         self._clock = clock
-        self._begin_span = begin_span
         self._sessions = Sessions(max_sessions)
         self._seats: dict[SessionId, _Seat] = {}
         self._desks = {
-            name: Desk(runner.start(speculator, self, clock), DraftTimes()) for name, speculator in speculators.items()
+            name: Desk(runner.start(speculator, self, clock, self.telemetry), DraftTimes())
+            for name, speculator in speculators.items()
         }
 
     # -- what it says of itself --------------------------------------------------------------------------------------
@@ -128,7 +120,7 @@ class Drafter:
                 case Close():
                     self._end(message.session)
                 case Refusal():  # of an item that could not even be read
-                    self.counts[message.reason] += 1
+                    self.drop(message.reason)
                     reply(message)
         except PilotfishError as error:
             self._refuse(message.session, error, reply)
@@ -136,8 +128,12 @@ class Drafter:
     def expire(self) -> None:
         """End the sessions whose lease is over."""
         for session in self._sessions.expired(self._clock()):
-            self.counts["lease"] += 1
+            self.telemetry.add(Metric.LEASES_EXPIRED)
             self._end(session)
+
+    def drop(self, cause: str) -> None:
+        """Count something that was dropped or refused."""
+        self.telemetry.add(Metric.ITEMS_DROPPED, 1, cause)
 
     def leave(self, reply: Reply) -> None:
         """A stream is gone: nobody waits for the drafts it asked for. Its sessions stay, by lease.
@@ -173,6 +169,7 @@ class Drafter:
         self._end(start.session)  # opened again: whatever it was, it starts anew
         session = self._sessions.open(start, name, self._clock())
         self._seats[start.session] = _Seat(session, desk, reply)
+        self.telemetry.set(Metric.SESSIONS, len(self._sessions))
         desk.runner.open(start)
         if start.session in self._seats:
             reply(Opened(start.session, session.position))
@@ -185,11 +182,16 @@ class Drafter:
         seat.reply = reply
         tokens = session.advance(request)
         if self._give_up(seat):
-            self.counts["superseded"] += 1
+            self.drop("superseded")
         seat.desk.runner.observe(request.session, tokens)
         if request.gamma and request.session in self._seats:
-            span = self._begin_span(request) if self._begin_span is not None else None
-            seat.due = _Due(request, span)
+            attributes: dict[str, str | int] = {
+                Attribute.ROUND_INDEX: request.round,
+                Attribute.GAMMA: request.gamma,
+                Attribute.SPECULATOR: session.speculator,
+                Attribute.SESSION: request.session.hex(),
+            }
+            seat.due = _Due(request, self.telemetry.tracer.begin(DRAFT, request.trace, attributes))
             seat.desk.runner.draft(request, arrived_s, stop_rule(request, seat.desk.runner.facts))
 
     def _check_incarnation(self, incarnation: int) -> None:
@@ -200,22 +202,32 @@ class Drafter:
             )
 
     def _refuse(self, session: SessionId, error: PilotfishError, reply: Reply) -> None:
-        self.counts[error.reason] += 1
+        self.drop(error.reason)
         state = self._sessions.get(session)
         reply(refuse(error, session, self.incarnation, None if state is None else state.position))
 
     def _end(self, session: SessionId) -> None:
-        if self._sessions.close(session) is not None:
-            seat = self._seats.pop(session)
-            self._give_up(seat)
+        seat = self._leave_seat(session)
+        if seat is not None:
             seat.desk.runner.close(session)
+
+    def _leave_seat(self, session: SessionId) -> _Seat | None:
+        """Forget a session; its speculator is not told."""
+        if self._sessions.close(session) is None:
+            return None
+        self.telemetry.set(Metric.SESSIONS, len(self._sessions))
+        seat = self._seats.pop(session)
+        self._give_up(seat)
+        return seat
 
     def _give_up(self, seat: _Seat) -> bool:
         """Wait no more for the draft that is due; whether there was one."""
         due, seat.due = seat.due, None
-        if due is not None and due.span is not None:
-            due.span.end(due.num_drafted, None)
-        return due is not None
+        if due is None:
+            return False
+        due.span.set({Attribute.DRAFTED: due.num_drafted, Attribute.DROPPED: "given_up"})
+        due.span.end()
+        return True
 
     # -- what speculators bring about --------------------------------------------------------------------------------
 
@@ -224,20 +236,27 @@ class Drafter:
         for request, part in drawn:
             seat = self._seats.get(request.session)
             if seat is None or seat.due is None or seat.due.request is not request:
-                self.counts["late_part"] += 1
+                self.drop("late_part")
                 continue
             due = seat.due
             due.num_drafted += len(part.draft)
-            arrival = Arrival(due.num_drafted, part.draft_us)
             if part.draft:
-                due.first = due.first or arrival
+                due.last = Arrival(due.num_drafted, part.draft_us)
+                due.first = due.first or due.last
             if part.is_complete:
-                seat.due = None
-                if due.first is not None and part.draft:
-                    seat.desk.times.add(due.first, arrival)
-                if due.span is not None:
-                    due.span.end(due.num_drafted, part.end)
+                self._complete(seat, due, part)
             seat.reply(part)
+
+    def _complete(self, seat: _Seat, due: _Due, part: DraftPart) -> None:
+        seat.due = None
+        if due.first is not None and due.last is not None:
+            seat.desk.times.add(due.first, due.last)
+        end = "" if part.end is None else part.end.value
+        self.telemetry.observe(Metric.DRAFT_SECONDS, part.draft_us / 1e6)
+        self.telemetry.add(Metric.DRAFTED_TOKENS, due.num_drafted, seat.session.speculator)
+        self.telemetry.add(Metric.DRAFT_ENDS, 1, end)
+        due.span.set({Attribute.DRAFTED: due.num_drafted, Attribute.DRAFT_END: end})
+        due.span.end()
 
     def failed(self, sessions: Sequence[SessionId], error: Exception) -> None:
         """Refuse the requests of a step that failed; the sessions go on."""
@@ -248,9 +267,8 @@ class Drafter:
 
     def lost(self, session: SessionId, error: Exception) -> None:
         """Refuse a session that its speculator has failed."""
-        if self._sessions.close(session) is not None:
-            seat = self._seats.pop(session)
-            self._give_up(seat)
+        seat = self._leave_seat(session)
+        if seat is not None:
             message = f"{seat.session.speculator} failed: {error}; open the session again, or use another drafter"
             self._refuse(session, PilotfishError(message), seat.reply)
 

@@ -120,9 +120,7 @@ class Rounds:
             parts.append(self._part(round_, first_node, nodes, end, now_s))
         return parts
 
-    def _part(
-        self, round_: Round, first_node: int, nodes: Draft, end: DraftEnd | None, now_s: float
-    ) -> Drawn:
+    def _part(self, round_: Round, first_node: int, nodes: Draft, end: DraftEnd | None, now_s: float) -> Drawn:
         request = round_.request
         if end is not None:
             del self._rounds[request.session]

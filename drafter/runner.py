@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -15,6 +16,7 @@ from drafter.rounds import Clock, Drawn, Rounds
 from drafter.speculators import Facts, Speculator
 from drafter.stopping import StopRule
 from pilotfish.messages import DraftRequest, Open, SessionId
+from pilotfish.telemetry import Metric, Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +51,26 @@ class Runner(Protocol):
     def stop(self) -> None: ...
 
 
-def start(speculator: Speculator, receiver: Receiver, clock: Clock) -> Runner:
+def start(speculator: Speculator, receiver: Receiver, clock: Clock, telemetry: Telemetry) -> Runner:
     """Set a speculator to work; its answers go to `receiver`."""
-    rounds = Rounds(speculator, clock)
+    rounds = TimedRounds(speculator, clock, telemetry)
     if speculator.is_instant:
         return InstantRunner(speculator.facts, rounds, receiver)
     return ThreadRunner(speculator.facts, rounds, receiver, asyncio.get_running_loop())
+
+
+class TimedRounds(Rounds):
+    """Rounds whose steps are measured."""
+
+    def __init__(self, speculator: Speculator, clock: Clock, telemetry: Telemetry) -> None:
+        super().__init__(speculator, clock)
+        self._telemetry = telemetry
+
+    def step(self) -> list[Drawn]:
+        started_s = time.perf_counter()
+        drawn = super().step()
+        self._telemetry.observe(Metric.STEP_SECONDS, time.perf_counter() - started_s)
+        return drawn
 
 
 class InstantRunner:
@@ -182,7 +198,7 @@ def _forget(rounds: Rounds, session: SessionId) -> None:
     """Have the speculator free what it still holds of a session that it has failed."""
     try:
         rounds.close(session)
-    except Exception:  # noqa: BLE001 - it said already what is wrong; that it does not know the session is expected
+    except Exception:
         logger.debug("session %s could not be closed either", session.hex(), exc_info=True)
 
 

@@ -19,6 +19,7 @@ from pilotfish.errors import Overloaded, Unavailable
 from pilotfish.messages import ServiceInfo
 from pilotfish.rpc import FrameQueue, Streams
 from pilotfish.server import Server, serve
+from pilotfish.telemetry import Telemetry
 from pilotfish.v1 import drafter_pb2, drafter_pb2_grpc
 from pilotfish.wire.drafter import DrafterInbox, FromDrafter, write_answer, write_frame
 from pilotfish.wire.values import Limits, write_info
@@ -35,8 +36,11 @@ EXPIRY_S = 0.5  # how often leases are looked at
 class DrafterService(drafter_pb2_grpc.DrafterServicer):
     """Streams of frames on one side, a `Drafter` on the other. Refuses everything until its speculators are loaded."""
 
-    def __init__(self, settings: DrafterSettings, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, settings: DrafterSettings, clock: Clock = time.monotonic, telemetry: Telemetry | None = None
+    ) -> None:
         self.settings = settings
+        self.telemetry = telemetry or Telemetry.off()
         self.incarnation = secrets.randbelow((1 << 64) - 1) + 1  # never 0
         self._clock = clock
         self._streams = Streams()
@@ -58,7 +62,11 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
         """
         speculators = await asyncio.to_thread(registry.make, self.settings.speculator_names, self.settings)
         self._drafter = Drafter(
-            speculators, self.incarnation, max_sessions=self.settings.max_sessions, clock=self._clock
+            speculators,
+            self.incarnation,
+            max_sessions=self.settings.max_sessions,
+            clock=self._clock,
+            telemetry=self.telemetry,
         )
         self._expiry = asyncio.create_task(self._expire())
 
@@ -91,7 +99,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
             try:
                 answers.put(write_answer(message, self.incarnation))
             except Overloaded:
-                drafter.counts["unread"] += 1
+                drafter.drop("unread")
                 answers.close()  # the other side does not read: it must come again
 
         def take(frame: drafter_pb2.DraftRequest) -> None:
@@ -129,7 +137,13 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
 
 async def run(settings: DrafterSettings) -> None:
     """Serve until a signal says to stop."""
-    service = DrafterService(settings)
-    server = Server(SERVICE, settings.host, settings.port)
-    drafter_pb2_grpc.add_DrafterServicer_to_server(service, server.grpc)
-    await serve(server, grace_s=settings.grace_s, start=service.start, drain=service.stop)
+    telemetry = Telemetry.of_service("drafter", version("pilotfish"), settings.otlp_endpoint)
+    try:
+        if settings.metrics_port is not None:
+            telemetry.serve_metrics(settings.host, settings.metrics_port)
+        service = DrafterService(settings, telemetry=telemetry)
+        server = Server(SERVICE, settings.host, settings.port)
+        drafter_pb2_grpc.add_DrafterServicer_to_server(service, server.grpc)
+        await serve(server, grace_s=settings.grace_s, start=service.start, drain=service.stop)
+    finally:
+        telemetry.shutdown()

@@ -20,34 +20,42 @@ class DrafterSettings(ServiceSettings, prefix="PILOTFISH_DRAFTER_"):
     drafts. --speculators offers several; each request may name the one it wants.
     """
 
-    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
-    port: Port = Field(50051, description="port to listen on; 0: any that is free")
+    host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 for all")
+    port: Port = Field(default=50051, description="port to listen on; 0: any that is free")
     speculators: tuple[str, ...] = Field(
-        (),
+        default=(),
         description="what may draft, the default first: ngram, model, any installed one, or module:Class of your own; "
         "none: model if --model is given, else ngram",
     )
-    options: tuple[str, ...] = Field((), description="name=value pairs for speculators of your own")
+    options: tuple[str, ...] = Field(default=(), description="name=value pairs for speculators of your own")
     model: str | None = Field(
-        None, description="model that drafts: a preset, a directory, a .gguf file, table:FILE.json or a hub id"
+        default=None, description="model that drafts: a preset, a directory, a .gguf file, table:FILE.json or a hub id"
     )
     dtype: Literal["float32", "bfloat16", "int8"] = Field(
-        "bfloat16", description="number format of the model's weights; no choice changes what is generated"
+        default="bfloat16", description="number format of the model's weights; no choice changes what is generated"
     )
-    device: str = Field("auto", description="where the model runs: cpu, cuda, cuda:1, …; auto: cuda if there is one")
-    threads: PositiveInt | None = Field(None, description="threads of the model on a CPU; none: as torch chooses")
-    num_kv_pages: PositiveInt = Field(1024, description="pages of KV, shared by all sessions")
-    page_size: PositiveInt = Field(16, description="tokens in a page of KV")
-    chunk_tokens: PositiveInt = Field(256, description="most tokens the model reads in one step")
+    device: str = Field(
+        default="auto", description="where the model runs: cpu, cuda, cuda:1, …; auto: cuda if it is there"
+    )
+    threads: PositiveInt | None = Field(default=None, description="threads of the model on a CPU; none: torch's choice")
+    num_kv_pages: PositiveInt = Field(default=1024, description="pages of KV, shared by all sessions")
+    page_size: PositiveInt = Field(default=16, description="tokens in a page of KV")
+    chunk_tokens: PositiveInt = Field(default=256, description="most tokens the model reads in one step")
     num_ids: Annotated[int, Field(ge=1, le=1024)] = Field(
-        32, description="most ids in a q: what is drawn at a temperature is drawn from the likeliest so many"
+        default=32, description="most ids in a q: what is drawn at a temperature is drawn from the likeliest so many"
     )
-    num_bits: Annotated[int, Field(ge=1, le=32)] = Field(16, description="bits of a weight in a q")
-    min_n: PositiveInt = Field(2, description="shortest n-gram that ngram looks for")
-    max_n: PositiveInt = Field(4, description="longest n-gram that ngram looks for")
-    max_gamma: Annotated[int, Field(ge=1, le=1024)] = Field(64, description="most levels in a draft")
-    max_sessions: PositiveInt = Field(1024, description="most sessions open at once")
-    grace_s: PositiveSeconds = Field(5.0, description="how long a shutdown may take")
+    num_bits: Annotated[int, Field(ge=1, le=32)] = Field(default=16, description="bits of a weight in a q")
+    min_n: PositiveInt = Field(default=2, description="shortest n-gram that ngram looks for")
+    max_n: PositiveInt = Field(default=4, description="longest n-gram that ngram looks for")
+    max_gamma: Annotated[int, Field(ge=1, le=1024)] = Field(default=64, description="most levels in a draft")
+    max_sessions: PositiveInt = Field(default=1024, description="most sessions open at once")
+    otlp_endpoint: str | None = Field(
+        default=None, description="where traces go by OTLP, as http://host:4317; none: as OTEL_… says, else nowhere"
+    )
+    metrics_port: Port | None = Field(
+        default=None, description="port where Prometheus may ask for metrics; 0: any that is free; none: no metrics"
+    )
+    grace_s: PositiveSeconds = Field(default=5.0, description="how long a shutdown may take")
 
     @field_validator("options")
     @classmethod

@@ -57,7 +57,7 @@ class Speculator(Protocol):
     """Whether every call takes microseconds. Then the calls are made in the event loop; else in a thread of its own."""
 
     @classmethod
-    def from_settings(cls, settings: DrafterSettings) -> Self:
+    def from_settings(cls, settings: DrafterSettings) -> Self:  # noqa: ARG003 - for those who override it
         """Make one from the drafter's settings; `settings.options` is for speculators of one's own.
 
         Raises:

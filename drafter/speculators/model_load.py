@@ -76,5 +76,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError as error:
         raise ConfigurationError.of("device", name, "give cpu, cuda, cuda:1, … or auto") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError.of("device", name, "this torch sees no CUDA device; give cpu, or install another torch")
+        raise ConfigurationError.of(
+            "device", name, "this torch sees no CUDA device; give cpu, or install another torch"
+        )
     return device

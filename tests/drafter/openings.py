@@ -25,7 +25,10 @@ def opening(session: bytes, tokens: Sequence[int], *, num_prompt: int | None = N
         "lease_s": 30.0,
     }
     return Open(
-        session=session, prompt=tuple(tokens[:num_prompt]), output_so_far=tuple(tokens[num_prompt:]), **(values | fields)
+        session=session,
+        prompt=tuple(tokens[:num_prompt]),
+        output_so_far=tuple(tokens[num_prompt:]),
+        **(values | fields),
     )
 
 

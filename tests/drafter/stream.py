@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import grpc.aio
-
 from drafter.service import SERVICE, DrafterService
 from drafter.settings import DrafterSettings
 from pilotfish.draft import Draft
@@ -25,7 +23,7 @@ Answer = TypeVar("Answer", DraftPart, Opened, Refusal)
 class Stream:
     """Sends values in frames, and hands out the answers one by one."""
 
-    def __init__(self, stub: drafter_pb2_grpc.DrafterAsyncStub, incarnation: int) -> None:
+    def __init__(self, stub: drafter_pb2_grpc.DrafterStub, incarnation: int) -> None:
         self.incarnation = incarnation
         self.load = drafter_pb2.DrafterLoad()
         self.num_unreadable = 0  # answers of which no session could be told
@@ -87,7 +85,7 @@ class Stream:
 class Served:
     """A drafter that listens on loopback."""
 
-    def __init__(self, service: DrafterService, stub: drafter_pb2_grpc.DrafterAsyncStub) -> None:
+    def __init__(self, service: DrafterService, stub: drafter_pb2_grpc.DrafterStub) -> None:
         self.service = service
         self.stub = stub
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -86,7 +86,7 @@ def check(rounds: Rounds) -> None:
     speculator.check()
 
 
-def drafts(rounds: Rounds, texts: dict[bytes, Sequence[int]], gamma: int) -> dict[bytes, Draft]:
+def drafts(rounds: Rounds, texts: Mapping[bytes, Sequence[int]], gamma: int) -> dict[bytes, Draft]:
     """A draft of γ nodes for each session, all drawn together, each told nothing new."""
     for session, tokens in texts.items():
         rounds.start(request(session, tokens, gamma), 0.0, Gamma(gamma))
@@ -214,7 +214,7 @@ def test_drafts_after_any_history_are_those_of_a_fresh_session(backend_of: Any) 
     chance = random.Random(1)
     text = [chance.randrange(size) for _ in range(6)]
     rounds.open(opening(A, text))
-    for turn in range(60):
+    for turn in range(40):
         gamma = chance.randrange(5)
         nodes = draft(rounds, A, text, gamma).tokens if gamma else ()
         session = turn.to_bytes(16, "big")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pytest
 from drafter.speculators import Ask
 from drafter.speculators.ngram import NgramIndex, NgramSpeculator
 from pilotfish.draft import Draft
@@ -41,9 +41,7 @@ def test_proposal_is_the_continuation_of_the_most_recent_longest_match(
 
 
 @given(TEXTS, st.lists(st.integers(0, 40), max_size=5), RANGES)
-def test_pieces_make_the_same_index_as_the_whole(
-    tokens: list[int], cuts: list[int], lengths: tuple[int, int]
-) -> None:
+def test_pieces_make_the_same_index_as_the_whole(tokens: list[int], cuts: list[int], lengths: tuple[int, int]) -> None:
     """How the tokens arrive does not matter: look-ups agree after every piece."""
     index = NgramIndex(*lengths)
     start = 0
@@ -85,9 +83,7 @@ def test_sessions_do_not_learn_from_one_another() -> None:
     speculator.open(opening(b"b" * 16, secret[:4], tenant="b"))
     speculator.open(opening(b"c" * 16, secret[:4], tenant="a"))
 
-    owner, other, same_tenant = speculator.propose(
-        [Ask(bytes([letter]) * 16, 4, Draft.EMPTY, 4) for letter in b"abc"]
-    )
+    owner, other, same_tenant = speculator.propose([Ask(bytes([letter]) * 16, 4, Draft.EMPTY, 4) for letter in b"abc"])
 
     assert owner.tokens == (1, 2, 3, 4)
     assert other == same_tenant == Draft.EMPTY

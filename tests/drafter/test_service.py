@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import grpc
-import pytest
-
 from drafter.settings import DrafterSettings
 from pilotfish.draft import Draft
-from pilotfish.messages import Close, DraftEnd, DraftPart, Opened, Refusal
+from pilotfish.messages import Close, DraftEnd, Opened, Refusal
 from pilotfish.v1 import drafter_pb2, peer_pb2
 from pilotfish.wire import drafter as wire
 from tests.drafter.openings import opening, request
