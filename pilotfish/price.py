@@ -47,6 +47,7 @@ class Plan:
     pass_s: float  # length of a pass
     capacity: int  # positions a pass should carry: what is ready beyond it takes the next one
     tokens_per_s: float  # what all sessions together are predicted to get
+    kind: int = 0  # bit k is set where some session takes every (k+1)-th pass with a draft; 0: everybody runs free
 
     @staticmethod
     def plain(num_sessions: int, pass_s: float) -> Plan:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +39,20 @@ class Slack:
     absolute: float = 0.004  # in pass lengths of plain decoding
 
 
-def solve(profiles: Iterable[Profile], cost: CostCurve, max_gamma: int, slack: Slack = Slack()) -> Plan:
+def solve(
+    profiles: Iterable[Profile],
+    cost: CostCurve,
+    max_gamma: int,
+    trust: Mapping[int, float] = MappingProxyType({}),
+    slack: Slack = Slack(),
+) -> Plan:
     """The plan for these sessions.
 
     Args:
         profiles: one per session; a session that may not speculate has an empty survival.
         cost: T(positions).
         max_gamma: most tokens in a draft.
+        trust: by kind of plan, what was measured under such a plan over what was predicted; 1 where not measured.
         slack: for jitter.
     """
     classes = _classes(profiles)
@@ -58,15 +66,17 @@ def solve(profiles: Iterable[Profile], cost: CostCurve, max_gamma: int, slack: S
         return plain
     periods, prices = _candidates(table, cost, num_sessions)
     found = _fixed_points(table, cost, periods, prices, plain_s)
-    best = int(found.tokens_per_s.argmax())
-    if found.tokens_per_s[best] < plain.tokens_per_s * (1.0 + MIN_GAIN):
+    trusted = found.tokens_per_s * _trust_of(found.kind, trust)
+    best = int(trusted.argmax())
+    if trusted[best] < plain.tokens_per_s * (1.0 + MIN_GAIN):
         return plain
     return Plan(
         price=float(prices[best]),
         period_s=float(found.period_s[best]),
         pass_s=float(found.pass_s[best]),
-        capacity=int(np.ceil(found.positions[best] * CAPACITY_SLACK)) if found.takes_turns[best] else 0,
+        capacity=int(np.ceil(found.positions[best] * CAPACITY_SLACK)) if found.kind[best] > 1 else 0,
         tokens_per_s=float(found.tokens_per_s[best]),
+        kind=int(found.kind[best]),
     )
 
 
@@ -103,7 +113,7 @@ class _Found:
     period_s: Array
     pass_s: Array
     positions: Array
-    takes_turns: NDArray[np.bool_]
+    kind: NDArray[np.int64]
 
 
 def _classes(profiles: Iterable[Profile]) -> list[tuple[Profile, int]]:
@@ -170,8 +180,16 @@ def _fixed_points(table: _Table, cost: CostCurve, wanted_s: Array, prices: Array
     tokens = (table.expected[rows[None], gamma] / turns * table.count).sum(1)
     back_s = pass_s[:, None] + table.away_s + table.token_s * gamma
     is_in_time = ((back_s <= turns * period_s[:, None] * 1.001) | (gamma == 0)).all(1)
-    takes_turns = np.asarray(((turns > 1) & (gamma > 0)).any(1), dtype=np.bool_)
-    return _Found(np.where(is_in_time, tokens / period_s, 0.0), period_s, pass_s, positions, takes_turns)
+    bits = np.where(gamma > 0, 1 << (turns - 1), 0)
+    kind = np.bitwise_or.reduce(bits, axis=1)
+    return _Found(np.where(is_in_time, tokens / period_s, 0.0), period_s, pass_s, positions, kind)
+
+
+def _trust_of(kind: NDArray[np.int64], trust: Mapping[int, float]) -> Array:
+    factors = np.ones(1 << MAX_TURNS)
+    for measured, factor in trust.items():
+        factors[measured] = factor
+    return factors[kind]
 
 
 def _answers(
