@@ -54,7 +54,7 @@ class Inbox:
     def __init__(self) -> None:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Any) -> None:
         self._events.put_nowait(event)
 
     async def get(self) -> Event:
@@ -243,7 +243,7 @@ DrafterPeer: TypeAlias = Peer[ToDrafter, FromDrafter, DrafterLoad]
 
 def verifier_peer(address: str, watch: Watch, on_change: Callable[[], None] = lambda: None) -> VerifierPeer:
     """A verifier, not dialled yet."""
-    dialect = Dialect[ToVerifier, FromVerifier, VerifierLoad](
+    dialect: Dialect[ToVerifier, FromVerifier, VerifierLoad] = Dialect(
         role="verifier",
         dial=verifier_dial(),
         write_items=verifier_wire.write_items,
@@ -256,7 +256,7 @@ def verifier_peer(address: str, watch: Watch, on_change: Callable[[], None] = la
 
 def drafter_peer(address: str, watch: Watch, on_change: Callable[[], None] = lambda: None) -> DrafterPeer:
     """A drafter, not dialled yet."""
-    dialect = Dialect[ToDrafter, FromDrafter, DrafterLoad](
+    dialect: Dialect[ToDrafter, FromDrafter, DrafterLoad] = Dialect(
         role="drafter",
         dial=drafter_dial(),
         write_items=drafter_wire.write_items,

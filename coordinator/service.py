@@ -86,6 +86,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
     async def start(self) -> None:
         """Dial the peers; returns when a verifier is up."""
         self._following = asyncio.create_task(self.roster.follow(self._discovery, self._tell_change))
+        self._following.add_done_callback(_raise)
         while not self.roster.has_verifier:
             with suppress(Unavailable):
                 await self.roster.wait_for_verifier(60.0)
@@ -199,6 +200,12 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         return (
             peer.info.speculators[0] if peer is not None and peer.info is not None and peer.info.speculators else None
         )
+
+
+def _raise(task: asyncio.Task[None]) -> None:
+    """Have the event loop log what ended a task that should not end so."""
+    if not task.cancelled():
+        task.result()
 
 
 def _context_length(infos: list[ServiceInfo]) -> int:
