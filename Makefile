@@ -61,7 +61,7 @@ demo: setup ## Start the three services on a small real model, generate, compare
 demo-pair: setup ## The same with a 1.5B target and a 0.5B drafter (opt-in: 1.6 GB, of unknown packagers; see docs/models.md).
 	$(BIN)/pilotfish models fetch qwen2.5-coder-1.5b
 	$(BIN)/pilotfish models fetch qwen2.5-coder-0.5b
-	$(BIN)/pilotfish demo --pair $(ARGS)
+	$(BIN)/pilotfish demo-pair $(ARGS)
 
 test: setup ## Run all tests. PYTEST_ARGS="-k name" for some.
 	$(BIN)/pilotfish models fetch smollm2-135m
@@ -97,6 +97,7 @@ proto-check: setup
 	$(BIN)/python proto/generate.py --check
 
 chart: setup
+	$(BIN)/python helm/settings.py --check
 	$(BIN)/python -m tests.helm.check
 
 helm: setup ## Put the helm and kubectl programs into the cache and say where.

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 from helm_python.errors import HelmError
 
+from coordinator.settings import CoordinatorSettings
+from drafter.settings import DrafterSettings
 from tests.helm.chart import EXAMPLES, complaints, rendered
+from verifier.settings import VerifierSettings
 
 ROLES = ("coordinator", "drafter", "verifier")
 
@@ -107,8 +110,9 @@ def test_the_drafter_with_a_model_has_its_own_image() -> None:
         ({"verifer": {}}, "verifer"),
         ({"verifier": {"gpu": 1}}, "gpu"),
         ({"verifier": {"port": 99_999}}, "/verifier/port"),
-        ({"verifier": {"settings": {"Max-Sessions": 1}}}, "Max-Sessions"),
-        ({"verifier": {"settings": {"max_sessions": [1]}}}, "max_sessions"),
+        ({"verifier": {"settings": {"max_session": 1}}}, "max_session"),
+        ({"verifier": {"settings": {"max_sessions": 0}}}, "max_sessions"),
+        ({"coordinator": {"settings": {"verifiers": "elsewhere:1"}}}, "verifiers"),
         ({"drafter": {"replicas": 2}}, "replicas"),
         ({"verifier": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}, "nvidia.com/gpu"),
         ({"model": ""}, "/model"),
@@ -121,11 +125,22 @@ def test_impossible_values_are_refused(values: dict[str, Any], named: str) -> No
         rendered(values)
 
 
-def test_settings_become_environment_variables() -> None:
-    """A setting of a service becomes the environment variable that its settings class reads."""
-    deployment = by_role("Deployment", {"verifier": {"settings": {"is_reproducible": True, "max_nodes": 8}}})[
-        "verifier"
-    ]
-    given = environment(deployment)
-    assert given["PILOTFISH_VERIFIER_IS_REPRODUCIBLE"] == "true"
-    assert given["PILOTFISH_VERIFIER_MAX_NODES"] == "8"
+def test_settings_become_what_the_services_read() -> None:
+    """Each service, started with exactly the variables of its container, has the settings that the values say."""
+    values = {
+        "model": "owner/name",
+        "coordinator": {"settings": {"gamma": 2}},
+        "drafter": {"settings": {"speculators": "ngram"}},
+        "verifier": {"settings": {"reproducible": True, "max_nodes": 8, "metrics_port": 9100}},
+    }
+    deployments = by_role("Deployment", values)
+    coordinator = CoordinatorSettings.load(environment=environment(deployments["coordinator"]))
+    drafter = DrafterSettings.load(environment=environment(deployments["drafter"]))
+    verifier = VerifierSettings.load(environment=environment(deployments["verifier"]))
+    assert (coordinator.host, coordinator.port, coordinator.gamma) == ("0.0.0.0", 50050, 2)
+    assert coordinator.model == verifier.model == "owner/name"
+    assert coordinator.verifiers == (f"demo-verifier:{verifier.port}",)
+    assert coordinator.drafters == (f"demo-drafter:{drafter.port}",)
+    assert (verifier.reproducible, verifier.max_nodes) == (True, 8)
+    assert drafter.speculators == ("ngram",)
+    assert {"name": "metrics", "containerPort": verifier.metrics_port} in container(deployments["verifier"])["ports"]
