@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drafter.drafter import Drafter
 from drafter.rounds import Clock
 from drafter.settings import DrafterSettings
-from drafter.speculators import registry
+from drafter.speculators import Speculator, registry
 from pilotfish.errors import Overloaded, Unavailable
 from pilotfish.messages import ServiceInfo
 from pilotfish.rpc import FrameQueue, Streams
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SERVICE = "pilotfish.v1.Drafter"
+MakeSpeculators = Callable[[Sequence[str], DrafterSettings], Mapping[str, Speculator]]
 EXPIRY_S = 0.5  # how often leases are looked at
 
 
@@ -37,9 +38,14 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
     """Streams of frames on one side, a `Drafter` on the other. Refuses everything until its speculators are loaded."""
 
     def __init__(
-        self, settings: DrafterSettings, clock: Clock = time.monotonic, telemetry: Telemetry | None = None
+        self,
+        settings: DrafterSettings,
+        clock: Clock = time.monotonic,
+        telemetry: Telemetry | None = None,
+        make: MakeSpeculators = registry.make,
     ) -> None:
         self.settings = settings
+        self._make = make
         self.telemetry = telemetry or Telemetry.off()
         self.incarnation = secrets.randbelow((1 << 64) - 1) + 1  # never 0
         self._clock = clock
@@ -60,7 +66,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
         Raises:
             ConfigurationError, MissingModel: one cannot start.
         """
-        speculators = await asyncio.to_thread(registry.make, self.settings.speculator_names, self.settings)
+        speculators = await asyncio.to_thread(self._make, self.settings.speculator_names, self.settings)
         self._drafter = Drafter(
             speculators,
             self.incarnation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -103,16 +103,21 @@ class Served:
 
 
 @asynccontextmanager
-async def served(settings: DrafterSettings, clock: Callable[[], float] | None = None) -> AsyncIterator[Served]:
+async def served(settings: DrafterSettings) -> AsyncIterator[Served]:
     """Serve a drafter with these settings."""
-    service = DrafterService(settings) if clock is None else DrafterService(settings, clock)
+    async with listening(DrafterService(settings)) as drafter:
+        await drafter.service.start()
+        yield drafter
+
+
+@asynccontextmanager
+async def listening(service: DrafterService) -> AsyncIterator[Served]:
+    """A service that listens and is not started."""
     server = Server(SERVICE, "127.0.0.1", 0)
     drafter_pb2_grpc.add_DrafterServicer_to_server(service, server.grpc)
     await server.start()
-    await service.start()
-    stop: Callable[[], Awaitable[None]] = service.stop
     try:
         async with channel(server.address) as grpc_channel:
             yield Served(service, drafter_pb2_grpc.DrafterStub(grpc_channel))
     finally:
-        await server.stop(2.0, stop)
+        await server.stop(2.0, service.stop)
