@@ -72,19 +72,25 @@ class KVTensors:
         return layer
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a family does to the products of query and key before and in the softmax."""
+
+    scale: float
+    softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
+    sinks: Tensor | None = None  # [query heads] a score per head that takes part in the softmax and has no value
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the fused call of torch can do it."""
+        return self.softcap is None and self.sinks is None
+
+
 class Attention(Protocol):
     """How one pass attends: the interface behind which other kernels (paged ones on CUDA) stand."""
 
     def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-        sinks: Tensor | None,
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores, window: int | None
     ) -> Tensor:
         """Write a layer's KV of the pass, then attend.
 
@@ -93,10 +99,8 @@ class Attention(Protocol):
             query: [1, query heads, n, key_dim].
             key: [1, heads, n, key_dim].
             value: [1, heads, n, value_dim].
-            scale: of the scores.
+            scores: of the family.
             window: a row sees the last `window` positions, its own among them; None: all.
-            softcap: scores become softcap * tanh(scores / softcap); None: as they are.
-            sinks: [query heads] a score per head that takes part in the softmax and has no value.
 
         Returns:
             [1, n, query heads, value_dim].
@@ -109,9 +113,18 @@ class TorchAttention:
     Rows of a sequence depend on that sequence alone, and no row's arithmetic on another row's values.
     """
 
-    def __init__(self, batch: Batch, kv: KVTensors) -> None:
+    def __init__(self, batch: Batch, kv: KVTensors, is_rowwise: bool = False) -> None:
+        """Prepare a pass.
+
+        Args:
+            batch: the pass.
+            kv: where keys and values lie.
+            is_rowwise: attend row by row, each over exactly what it sees. The shape of a row's arithmetic is then the
+                same in every pass, and so are its bits. Costs a call per row instead of one per sequence.
+        """
         self._kv = kv
         self._sequences = [_SequenceKeys(sequence, batch, kv.device) for sequence in batch.sequences]
+        self._attend = _attend_rowwise if is_rowwise else _attend_fused
         self._num_rows = len(batch)
         slots = batch.slots
         is_run = slots[-1] - slots[0] == len(slots) - 1 and all(b - a == 1 for a, b in pairwise(slots))
@@ -124,20 +137,18 @@ class TorchAttention:
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        scale: float,
+        scores: Scores,
         window: int | None,
-        softcap: float | None,
-        sinks: Tensor | None,
     ) -> Tensor:
         keys, values = self._kv.layer(layer, key, value)
         self._write(keys, key)
         self._write(values, value)
         if len(self._sequences) == 1:
-            return _attend_one(self._sequences[0], query, keys, values, scale, window, softcap, sinks)
+            return self._attend(self._sequences[0], query, keys, values, scores, window)
         out = query.new_empty(1, self._num_rows, query.shape[1], values.shape[2])
         for sequence in self._sequences:
             rows = query.narrow(2, sequence.first_row, sequence.num_rows)
-            attended = _attend_one(sequence, rows, keys, values, scale, window, softcap, sinks)
+            attended = self._attend(sequence, rows, keys, values, scores, window)
             out.narrow(1, sequence.first_row, sequence.num_rows).copy_(attended)
         return out
 
@@ -183,6 +194,18 @@ class _SequenceKeys:
             tokens = tokens[first_key - first_page * self._page_size : num_tokens - first_page * self._page_size]
         return tokens.transpose(0, 1).unsqueeze(0)
 
+    def select(self, tokens: Tensor, row: int, window: int | None) -> Tensor:
+        """[1, heads, keys, dim] of the gathered `tokens` exactly those a row sees, in order of position."""
+        sequence = self._sequence
+        first_key = 0 if window is None else max(0, self._positions[row] - window + 1)
+        node = row - sequence.num_pending
+        if sequence.parents is None or node < 0:
+            return tokens[:, :, first_key : sequence.num_context + row + 1]
+        first_node = sequence.num_context + sequence.num_pending
+        path = [first_node + ancestor for ancestor in path_to(sequence.parents, node)]
+        index = [*range(first_node), *path][first_key:]
+        return tokens.index_select(2, torch.tensor(index, device=self._device))
+
     def mask(self, window: int | None, num_groups: int, dtype: torch.dtype) -> Tensor | None:
         """[num_groups * rows, keys] 0 where a row sees a key, else -inf; None where all see all.
 
@@ -216,6 +239,15 @@ class _SequenceKeys:
         return visible[:, first_key:]
 
 
+def path_to(parents: Sequence[int], node: int) -> list[int]:
+    """The nodes from a child of the root down to `node`."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
+
+
 def ancestor_mask(parents: Sequence[int]) -> Tensor:
     """[nodes, nodes] True where the column's node is the row's node or an ancestor of it."""
     mask = torch.eye(len(parents), dtype=torch.bool)
@@ -225,66 +257,60 @@ def ancestor_mask(parents: Sequence[int]) -> Tensor:
     return mask
 
 
-def _attend_one(
-    sequence: _SequenceKeys,
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: Tensor | None,
+def _attend_fused(
+    sequence: _SequenceKeys, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, window: int | None
 ) -> Tensor:
-    """[1, rows, query heads, value_dim] attention of one sequence's rows."""
-    _, num_query_heads, num_rows, _ = query.shape
-    num_heads = keys.shape[1]
+    """[1, rows, query heads, value_dim] attention of one sequence's rows in one call."""
+    num_query_heads, num_rows, num_heads = query.shape[1], query.shape[2], keys.shape[1]
     num_groups = num_query_heads // num_heads
     first_key = sequence.first_key(window)
     key, value = sequence.gather(keys, first_key), sequence.gather(values, first_key)
-    if softcap is None and sinks is None and num_rows > _MAX_FOLDED_ROWS:
-        grouped = query.reshape(num_heads, num_groups, num_rows, query.shape[3])
+    if scores.is_plain and num_rows > _MAX_FOLDED_ROWS:
         size = (num_heads, num_groups, key.shape[2], -1)
         out = scaled_dot_product_attention(
-            grouped,
+            query.reshape(num_heads, num_groups, num_rows, query.shape[3]),
             key.transpose(0, 1).expand(size),
             value.transpose(0, 1).expand(size),
             attn_mask=sequence.mask(window, 1, query.dtype),
-            scale=scale,
+            scale=scores.scale,
         )
     else:
-        folded = query.reshape(1, num_heads, num_groups * num_rows, query.shape[3])
-        mask = sequence.mask(window, num_groups, query.dtype)
-        if softcap is None and sinks is None:
-            out = scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scale)
-        else:
-            grouped_sinks = None if sinks is None else sinks.view(num_heads, num_groups)
-            out = _attend_by_steps(folded, key, value, mask, scale, softcap, grouped_sinks)
+        out = _attend_folded(query, key, value, sequence.mask(window, num_groups, query.dtype), scores)
     return out.reshape(1, num_query_heads, num_rows, values.shape[2]).transpose(1, 2)
 
 
-def _attend_by_steps(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    softcap: float | None,
-    sinks: Tensor | None,
+def _attend_rowwise(
+    sequence: _SequenceKeys, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, window: int | None
 ) -> Tensor:
-    """Attention where scores are capped or a sink takes part, which the fused call has not.
+    """[1, rows, query heads, value_dim] the same, row by row over exactly the keys each sees."""
+    key, value = sequence.gather(keys, 0), sequence.gather(values, 0)
+    rows = []
+    for row in range(sequence.num_rows):
+        row_key, row_value = sequence.select(key, row, window), sequence.select(value, row, window)
+        rows.append(_attend_folded(query.narrow(2, row, 1), row_key, row_value, None, scores))
+    out = torch.stack([row.reshape(query.shape[1], values.shape[2]) for row in rows])
+    return out.unsqueeze(0)
 
-    `query` [1, heads, groups * rows, dim] with groups outermost, `sinks` [heads, groups].
+
+def _attend_folded(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores) -> Tensor:
+    """[1, heads, groups * rows, value_dim] with the query groups folded into rows, so that keys are read once.
+
+    `query` [1, query heads, rows, dim], `key` and `value` [1, heads, keys, dim], `mask` [groups * rows, keys].
     """
-    scores = torch.matmul(query, key.transpose(2, 3)) * scale
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
+    num_heads = key.shape[1]
+    num_groups = query.shape[1] // num_heads
+    folded = query.reshape(1, num_heads, num_groups * query.shape[2], query.shape[3])
+    if scores.is_plain:
+        return scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scores.scale)
+    products = torch.matmul(folded, key.transpose(2, 3)) * scores.scale
+    if scores.softcap is not None:
+        products = torch.tanh(products / scores.softcap) * scores.softcap
     if mask is not None:
-        scores = scores + mask
-    if sinks is not None:
-        num_rows = query.shape[2] // sinks.shape[1]
-        column = sinks.to(scores.dtype).repeat_interleave(num_rows, dim=1)[None, :, :, None]
-        scores = torch.cat((scores, column), dim=-1)
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+        products = products + mask
+    if scores.sinks is not None:
+        column = scores.sinks.to(products.dtype).view(num_heads, num_groups).repeat_interleave(query.shape[2], dim=1)
+        products = torch.cat((products, column[None, :, :, None]), dim=-1)
+    weights = products.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
     return torch.matmul(weights[..., : key.shape[2]], value)
 
 
@@ -303,14 +329,6 @@ def registered(
     if attention_mask is not None:
         raise LookupError(f"{type(module).__name__} brings a mask of its own")
     scale = options.get("scaling")
-    out = attention.attend(
-        module.layer_idx,  # type: ignore[arg-type]  # an int by the library's convention
-        query,
-        key,
-        value,
-        query.shape[3] ** -0.5 if scale is None else scale,
-        options.get("sliding_window"),
-        options.get("softcap"),
-        options.get("s_aux"),
-    )
-    return out, None
+    scores = Scores(query.shape[3] ** -0.5 if scale is None else scale, options.get("softcap"), options.get("s_aux"))
+    layer: Any = module.layer_idx
+    return attention.attend(layer, query, key, value, scores, options.get("sliding_window")), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -46,6 +46,14 @@ class Backend(Protocol):
 
         Returns:
             [len(batch.logit_rows), vocabulary_size], float32 (a table's: float64 log-probabilities).
+        """
+
+    def forward_parts(self, batch: Batch, max_bytes: int = ...) -> Iterator[tuple[int, Tensor]]:
+        """`forward` where all logits at once would be too much: parts of at most `max_bytes`, cut between sequences.
+
+        Yields:
+            (index into `logit_rows` of its first row, logits of the part). Take all of them: the pass is over only
+            after the last.
         """
 
     def copy(self, sources: Sequence[int], destinations: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -57,6 +57,10 @@ class TableBackend:
         if self.table.pass_us and remaining_s > 0:
             self._wait(remaining_s)
         return stacked.to(self.device)
+
+    def forward_parts(self, batch: Batch, max_bytes: int = 0) -> Iterator[tuple[int, Tensor]]:
+        """All in one part: a table has few ids."""
+        yield 0, self.forward(batch)
 
     def copy(self, sources: Sequence[int], destinations: Sequence[int]) -> None:
         source, destination = torch.tensor(sources, dtype=torch.long), torch.tensor(destinations, dtype=torch.long)
