@@ -31,12 +31,13 @@ class Server:
     """
 
     def __init__(self, service: str, host: str, port: int) -> None:
-        """Make a server that does not listen yet.
+        """Make a server that does not listen yet, in the event loop that it is to run in.
 
         Args:
             service: full name, "pilotfish.v1.Verifier".
             port: 0 for any that is free; `self.port` says which, after `start`.
         """
+        asyncio.get_running_loop()  # gRPC would take another loop, and fail only later
         self.service = service
         self.host = host
         self.port = port
