@@ -1,6 +1,6 @@
 """Pilotfish serves large language models faster without changing what they say.
 
-`Client` and `AsyncClient` are loaded when they are first named, so `import pilotfish` needs nothing but Python.
+The client and the errors are loaded when they are first named, so `import pilotfish` needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pilotfish.client import AsyncClient, Client
+    from pilotfish.errors import PilotfishError
+    from pilotfish.messages import Speculation
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "Client", "PilotfishError", "Speculation"]
+
+_HOMES = {
+    "AsyncClient": "pilotfish.client",
+    "Client": "pilotfish.client",
+    "PilotfishError": "pilotfish.errors",
+    "Speculation": "pilotfish.messages",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("pilotfish.client"), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

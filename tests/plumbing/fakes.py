@@ -26,6 +26,7 @@ class FakeCoordinator(coordinator_pb2_grpc.CoordinatorServicer):
     def __init__(self, script: Callable[[Request], AsyncIterator[Chunk]]) -> None:
         self.script = script
         self.requests: list[Request] = []
+        self.began = asyncio.Event()  # a request has come
         self.ended = asyncio.Event()  # the last answer came to its end, or was cancelled
         self.server = Server("pilotfish.v1.Coordinator", "127.0.0.1", 0)
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(self, self.server.grpc)
@@ -46,6 +47,7 @@ class FakeCoordinator(coordinator_pb2_grpc.CoordinatorServicer):
         value = wire_coordinator.read_request(request, max_gamma=8)
         self.requests.append(value)
         self.ended.clear()
+        self.began.set()
         try:
             async for chunk in self.script(value):
                 yield wire_coordinator.write_chunk(chunk)
