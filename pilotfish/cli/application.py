@@ -31,7 +31,7 @@ traceback of an error.
 
 def application() -> typer.Typer:
     """The command line."""
-    from pilotfish.cli import bench, chat, demo, generate, info, models, up
+    from pilotfish.cli import bench, chat, demo, generate, info, models, plan, up
 
     app = typer.Typer(
         name="pilotfish",
@@ -54,6 +54,7 @@ def application() -> typer.Typer:
     app.command()(generate.generate)
     app.command()(chat.chat)
     app.command()(info.info)
+    app.command()(plan.plan)
     app.add_typer(models.application(), name="models")
     app.command()(demo.demo)
     app.command(name="demo-pair")(demo.demo_pair)
