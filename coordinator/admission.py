@@ -70,7 +70,7 @@ def admit(
     prompt = tokenise(request, served.tokenizer)
     num_room = served.context_length - len(prompt)
     num_output = len(request.output_so_far)
-    if num_room < 1 or num_room <= num_output:
+    if num_room < 1 or num_room < num_output:
         raise PromptTooLong(
             f"the prompt has {len(prompt)} tokens"
             + (f" and output_so_far {num_output}" if num_output else "")

@@ -96,7 +96,9 @@ class RoundLoop:
             return None
         piece = self._text.feed(output)
         if piece.is_stopped or output[-1] in self._admitted.opening.end_ids:
-            return self._last(Chunk(), FinishReason.STOP)
+            return self._first(self._last(Chunk(), FinishReason.STOP))
+        if len(output) >= self._admitted.max_tokens:
+            return self._first(self._last(Chunk(), FinishReason.LENGTH))
         return None
 
     # -- decide ------------------------------------------------------------------------------------------------------
