@@ -72,6 +72,7 @@ class Completion:
     started: Started
     finished: Finished
     rounds: tuple[Round, ...] = ()  # where `include_rounds` was set
+    num_characters: tuple[int, ...] = ()  # of the text, that each token made certain
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -109,6 +110,7 @@ class Completion:
             started=started,
             finished=finished,
             rounds=tuple(entry for chunk in chunks for entry in chunk.rounds),
+            num_characters=tuple(number for chunk in chunks for number in chunk.num_characters),
         )
 
 

@@ -41,7 +41,7 @@ FINISHED = Finished(FinishReason.STOP, 3, len(ANSWER), STATISTICS)
 
 def pieces(ids: tuple[int, ...]) -> list[Chunk]:
     """One chunk a token."""
-    return [Chunk(f"{token} ", (token,), (TokenKind.ACCEPTED,)) for token in ids]
+    return [Chunk(f"{token} ", (token,), (TokenKind.ACCEPTED,), num_characters=(4,)) for token in ids]
 
 
 async def whole(request: Request) -> AsyncIterator[Chunk]:
@@ -86,7 +86,7 @@ async def test_an_answer_comes_whole(kind: Any) -> None:
     assert completion.text == "100 101 102 103 104 105 106 107 108 109 "
     assert (completion.ids, completion.kinds) == (ANSWER, (TokenKind.ACCEPTED,) * 10)
     assert (completion.finish_reason, completion.num_prompt_tokens) == (FinishReason.STOP, 3)
-    assert completion.num_output_tokens == 10
+    assert (completion.num_output_tokens, completion.num_characters) == (10, (4,) * 10)
     assert (completion.statistics.acceptance_rate, completion.statistics.mean_length) == (0.5, 3.0)
     assert completion.started == STARTED
 

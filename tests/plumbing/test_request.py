@@ -84,6 +84,7 @@ chunks = st.builds(
     text=st.text(max_size=6),
     ids=st.just((1, 2)),
     kinds=st.tuples(st.sampled_from(TokenKind), st.sampled_from(TokenKind)),
+    num_characters=st.tuples(u32, u32),
     rounds=st.lists(rounds, max_size=2).map(tuple),
     started=st.none() | starteds,
     finished=st.none() | st.builds(Finished, st.sampled_from(FinishReason), u32, u32, statistics),
