@@ -65,8 +65,8 @@ class Roster:
 
     async def stop(self) -> None:
         """End all streams."""
-        peers = [*self.verifiers.values(), *self.drafters.values()]
-        await asyncio.gather(*(peer.stop() for peer in peers), *self._leaving)
+        stops = [peer.stop() for peer in self.verifiers.values()] + [peer.stop() for peer in self.drafters.values()]
+        await asyncio.gather(*stops, *self._leaving)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from pilotfish import prefix
-from pilotfish.draft import Draft
+from pilotfish.draft import Draft as Tree
 from pilotfish.errors import PilotfishError, StaleIncarnation, StalePosition, UnknownSession
 from pilotfish.messages import (
     Close,
@@ -223,7 +223,7 @@ class FakeSession:
         self.tokens = list(opened.tokens)
         self.free_until = len(self.tokens) + opened.grant
         self.draft: Work | None = None
-        self.nodes = Draft.EMPTY
+        self.nodes = Tree.EMPTY
         self.over: Work | None = None
         self.last: Verdict | None = None
         self.is_finished = False
@@ -288,7 +288,7 @@ class FakeSession:
     def next(self) -> int:
         return self.owner.law(self.tokens, len(self.opened.prompt))
 
-    def check(self, work: Work, draft: Draft, num_reused: int) -> None:
+    def check(self, work: Work, draft: Tree, num_reused: int) -> None:
         node, path, tokens = -1, [], list(self.tokens)
         while True:
             token = self.owner.law(tokens, len(self.opened.prompt))
@@ -302,7 +302,7 @@ class FakeSession:
         self.commit(path, work, draft, len(path) - 1, num_reused)
 
     def commit(
-        self, tokens: list[int], work: Work | None, draft: Draft = Draft.EMPTY, num_accepted: int = 0, num_reused: int = 0
+        self, tokens: list[int], work: Work | None, draft: Tree = Tree.EMPTY, num_accepted: int = 0, num_reused: int = 0
     ) -> None:
         position = len(self.tokens)
         finish = None
@@ -329,7 +329,7 @@ class FakeSession:
         position: int,
         tokens: Sequence[int],
         work: Work | None,
-        draft: Draft = Draft.EMPTY,
+        draft: Tree = Tree.EMPTY,
         num_accepted: int = 0,
         num_reused: int = 0,
     ) -> Verdict:
@@ -468,10 +468,10 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
         session.tokens = session.tokens[:start] + list(request.tokens)
         assert prefix.extend(0, session.tokens) == request.prefix_hash, "the coordinator told other tokens than it has"
         tokens = self.propose(session.tokens, len(session.opened.prompt), request.gamma)
-        for part in self.parts(request, Draft.chain(tuple(tokens))):
+        for part in self.parts(request, Tree.chain(tuple(tokens))):
             session.say(part)
 
-    def parts(self, request: DraftRequest, draft: Draft) -> list[DraftPart]:
+    def parts(self, request: DraftRequest, draft: Tree) -> list[DraftPart]:
         end = DraftEnd.GAMMA if len(draft) else DraftEnd.NO_MATCH
         part = DraftPart(request.session, request.position, request.round, 0, draft, True, end)
         if not self.is_by_node or not len(draft):
