@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, TypeAlias, Unpack
 
 import grpc
 import grpc.aio
@@ -29,6 +29,7 @@ from pilotfish.messages import (
 )
 from pilotfish.request import Options, Prompt, make_request
 from pilotfish.resume import Progress
+from pilotfish.rpc import channel_options
 from pilotfish.status import from_rpc_error
 from pilotfish.v1 import coordinator_pb2
 from pilotfish.wire.coordinator import read_info
@@ -51,15 +52,11 @@ __all__ = [
     "TokenKind",
 ]
 
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
 DEFAULT_ADDRESS: Final = "localhost:50050"
 _SERVICE: Final = "/pilotfish.v1.Coordinator/"
-_MAX_MESSAGE_BYTES: Final = 16 << 20
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-)
+_KEEPALIVE_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +125,10 @@ class _Addresses:
         self.index = (self.index + 1) % len(self.all)
 
 
+def _metadata(traceparent: str | None) -> Metadata:
+    return () if traceparent is None else (("traceparent", traceparent),)
+
+
 class Client:
     """Talks to one or several coordinators, blocking. May be shared between threads.
 
@@ -145,27 +146,43 @@ class Client:
             attempts: how often each address is tried before `Unavailable` is raised.
         """
         self._addresses = _Addresses(address, attempts)
-        self._channels = [grpc.insecure_channel(one, options=_CHANNEL_OPTIONS) for one in self._addresses.all]
+        self._channels = [
+            grpc.insecure_channel(one, options=channel_options(_KEEPALIVE_S)) for one in self._addresses.all
+        ]
 
     def generate(
-        self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
+        self,
+        prompt: Prompt,
+        *,
+        timeout_s: float | None = None,
+        traceparent: str | None = None,
+        **options: Unpack[Options],
     ) -> Generator[Chunk, None, None]:
         """Stream an answer. Closing the iterator, or leaving a loop over it, cancels the request everywhere.
 
         Args:
             prompt: text, token ids, or the messages of a conversation.
             timeout_s: for the whole answer.
+            traceparent: W3C trace context of the caller; the request's spans become a part of that trace.
             options: see `Options`.
 
         Raises:
             PilotfishError: whatever is wrong, as a class of the tree in `pilotfish.errors`.
         """
         request = make_request(prompt, **options)
-        return self._stream(Progress(request, len(self._channels), timeout_s, self._addresses.attempts))
+        progress = Progress(request, len(self._channels), timeout_s, self._addresses.attempts)
+        return self._stream(progress, _metadata(traceparent))
 
-    def complete(self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]) -> Completion:
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        timeout_s: float | None = None,
+        traceparent: str | None = None,
+        **options: Unpack[Options],
+    ) -> Completion:
         """The whole answer; takes and raises what `generate` does."""
-        return Completion.of(self.generate(prompt, timeout_s=timeout_s, **options))
+        return Completion.of(self.generate(prompt, timeout_s=timeout_s, traceparent=traceparent, **options))
 
     def info(self, *, timeout_s: float = 5.0) -> CoordinatorInfo:
         """What the coordinator serves and which peers it has."""
@@ -192,9 +209,9 @@ class Client:
     ) -> None:
         self.close()
 
-    def _stream(self, progress: Progress) -> Generator[Chunk, None, None]:
+    def _stream(self, progress: Progress, metadata: Metadata) -> Generator[Chunk, None, None]:
         while not progress.is_finished:
-            call: Any = self._call(progress)
+            call: Any = self._call(progress, metadata)
             try:
                 for answer in call:
                     yield progress.take(answer)
@@ -206,13 +223,13 @@ class Client:
             finally:
                 call.cancel()
 
-    def _call(self, progress: Progress) -> Any:
+    def _call(self, progress: Progress, metadata: Metadata) -> Any:
         generate = self._channels[self._addresses.index].unary_stream(
             _SERVICE + "Generate",
             request_serializer=coordinator_pb2.GenerateRequest.SerializeToString,
             response_deserializer=coordinator_pb2.GenerateResponse.FromString,
         )
-        return generate(progress.request(), timeout=progress.timeout_s())
+        return generate(progress.request(), timeout=progress.timeout_s(), metadata=metadata)
 
 
 class AsyncClient:
@@ -227,20 +244,34 @@ class AsyncClient:
     def __init__(self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3) -> None:
         """Make a client; see `Client`."""
         self._addresses = _Addresses(address, attempts)
-        self._channels = [grpc.aio.insecure_channel(one, options=_CHANNEL_OPTIONS) for one in self._addresses.all]
+        self._channels = [
+            grpc.aio.insecure_channel(one, options=channel_options(_KEEPALIVE_S)) for one in self._addresses.all
+        ]
 
     def generate(
-        self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
+        self,
+        prompt: Prompt,
+        *,
+        timeout_s: float | None = None,
+        traceparent: str | None = None,
+        **options: Unpack[Options],
     ) -> AsyncGenerator[Chunk, None]:
         """Stream an answer; see `Client.generate`. `aclose()` or cancelling the task cancels the request."""
         request = make_request(prompt, **options)
-        return self._stream(Progress(request, len(self._channels), timeout_s, self._addresses.attempts))
+        progress = Progress(request, len(self._channels), timeout_s, self._addresses.attempts)
+        return self._stream(progress, _metadata(traceparent))
 
     async def complete(
-        self, prompt: Prompt, *, timeout_s: float | None = None, **options: Unpack[Options]
+        self,
+        prompt: Prompt,
+        *,
+        timeout_s: float | None = None,
+        traceparent: str | None = None,
+        **options: Unpack[Options],
     ) -> Completion:
         """The whole answer; takes and raises what `generate` does."""
-        return Completion.of([chunk async for chunk in self.generate(prompt, timeout_s=timeout_s, **options)])
+        answer = self.generate(prompt, timeout_s=timeout_s, traceparent=traceparent, **options)
+        return Completion.of([chunk async for chunk in answer])
 
     async def info(self, *, timeout_s: float = 5.0) -> CoordinatorInfo:
         """What the coordinator serves and which peers it has."""
@@ -267,9 +298,9 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _stream(self, progress: Progress) -> AsyncGenerator[Chunk, None]:
+    async def _stream(self, progress: Progress, metadata: Metadata) -> AsyncGenerator[Chunk, None]:
         while not progress.is_finished:
-            call: Any = self._call(progress)
+            call: Any = self._call(progress, metadata)
             try:
                 async for answer in call:
                     yield progress.take(answer)
@@ -281,10 +312,10 @@ class AsyncClient:
             finally:
                 call.cancel()
 
-    def _call(self, progress: Progress) -> Any:
+    def _call(self, progress: Progress, metadata: Metadata) -> Any:
         generate: Any = self._channels[self._addresses.index].unary_stream(
             _SERVICE + "Generate",
             request_serializer=coordinator_pb2.GenerateRequest.SerializeToString,
             response_deserializer=coordinator_pb2.GenerateResponse.FromString,
         )
-        return generate(progress.request(), timeout=progress.timeout_s())
+        return generate(progress.request(), timeout=progress.timeout_s(), metadata=metadata)

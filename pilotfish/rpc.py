@@ -153,6 +153,7 @@ def channel_options(keepalive_s: float = 10.0) -> list[tuple[str, int]]:
     return [
         ("grpc.keepalive_time_ms", round(keepalive_s * 1e3)),
         ("grpc.keepalive_timeout_ms", round(keepalive_s * 500)),
+        ("grpc.http2.ping_timeout_ms", round(keepalive_s * 500)),  # a minute by default, and the longer one counts
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -169,6 +170,7 @@ def server_options() -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 200),

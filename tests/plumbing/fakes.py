@@ -26,6 +26,7 @@ class FakeCoordinator(coordinator_pb2_grpc.CoordinatorServicer):
     def __init__(self, script: Callable[[Request], AsyncIterator[Chunk]]) -> None:
         self.script = script
         self.requests: list[Request] = []
+        self.metadata: dict[str, Any] = {}  # of the last request
         self.began = asyncio.Event()  # a request has come
         self.ended = asyncio.Event()  # the last answer came to its end, or was cancelled
         self.server = Server("pilotfish.v1.Coordinator", "127.0.0.1", 0)
@@ -46,6 +47,7 @@ class FakeCoordinator(coordinator_pb2_grpc.CoordinatorServicer):
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
         value = wire_coordinator.read_request(request, max_gamma=8)
         self.requests.append(value)
+        self.metadata = dict(context.invocation_metadata())
         self.ended.clear()
         self.began.set()
         try:

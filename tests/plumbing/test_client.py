@@ -139,6 +139,17 @@ async def test_what_was_left_out_is_left_to_the_coordinator(kind: Any) -> None:
 
 
 @both
+async def test_a_request_can_be_part_of_the_callers_trace(kind: Any) -> None:
+    """The caller's trace context travels as W3C says; without one nothing is said."""
+    traceparent = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
+    async with FakeCoordinator(whole) as coordinator:
+        await ask(kind, coordinator.address, traceparent=traceparent)
+        assert coordinator.metadata["traceparent"] == traceparent
+        await ask(kind, coordinator.address)
+        assert "traceparent" not in coordinator.metadata
+
+
+@both
 async def test_a_broken_stream_goes_on_at_another_address(kind: Any) -> None:
     """A coordinator that dies in mid-answer: the next one continues, without a gap or a repeat, and starts once."""
     dying = breaking_after(4, Unavailable("going away"))

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -160,3 +166,54 @@ async def test_dialling_anew_asks_who_is_there() -> None:
     assert (await owner.next_of(ServiceInfo)).incarnation == 5
     await owner.stream.stop()
     await verifier.stop()
+
+
+FREEZABLE = """
+import asyncio
+from tests.plumbing.fakes import FakeVerifier
+
+async def main():
+    verifier = FakeVerifier(lambda work: None)
+    await verifier.start()
+    print(verifier.server.port, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def freezable() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A verifier in a process of its own, and its address."""
+    with subprocess.Popen([sys.executable, "-c", FREEZABLE], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, f"127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+async def test_a_frozen_peer_is_not_up_until_it_thaws() -> None:
+    """A peer whose process is stopped keeps its stream for a while but gets no work; once continued it is up again."""
+    with freezable() as (process, address):
+        owner = Owner(address, replace(FAST, probe_timeout_s=0.2))
+        owner.stream.start()
+        await owner.until(is_up=True)
+        process.send_signal(signal.SIGSTOP)
+        await owner.until(is_up=False)
+        assert owner.stream.is_open
+        process.send_signal(signal.SIGCONT)
+        await owner.until(is_up=True)
+        await owner.stream.stop()
+
+
+async def test_a_peer_that_stays_frozen_is_lost() -> None:
+    """A peer that answers no ping is gone for good after the keepalive, so that its sessions go elsewhere."""
+    with freezable() as (process, address):
+        owner = Owner(address, replace(FAST, keepalive_s=0.4))
+        owner.stream.start()
+        await owner.next_of(ServiceInfo)
+        process.send_signal(signal.SIGSTOP)
+        assert isinstance(await owner.next_of(PilotfishError), PeerLost)
+        assert not owner.stream.is_open
+        await owner.stream.stop()

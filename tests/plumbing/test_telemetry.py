@@ -4,8 +4,16 @@ import re
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -173,6 +181,36 @@ def test_without_an_endpoint_nothing_is_traced_but_contexts_pass(monkeypatch: py
     assert tracer.record("draft", parent, 0, 1) == parent
     assert tracer.begin("round").context is None
     assert tracer.begin("round").trace_id is None
+
+
+class Collector(TraceServiceServicer):
+    """Takes spans as a collector does."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.service = ""
+
+    def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:  # noqa: N802 - gRPC's name
+        for resource in request.resource_spans:
+            attributes = {entry.key: entry.value.string_value for entry in resource.resource.attributes}
+            self.service = attributes["service.name"]
+            self.names += [span.name for scope in resource.scope_spans for span in scope.spans]
+        return ExportTraceServiceResponse()
+
+
+def test_spans_arrive_at_a_collector() -> None:
+    """With an endpoint set, spans leave by OTLP, at the latest when the service shuts down."""
+    collector = Collector()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    telemetry = Telemetry.of_service("verifier", "1.2.3", f"http://127.0.0.1:{port}")
+    telemetry.tracer.record("pass", None, 1, 2)
+    telemetry.tracer.begin("verify").end()
+    telemetry.shutdown()
+    server.stop(None)
+    assert (collector.service, collector.names) == ("pilotfish-verifier", ["pass", "verify"])
 
 
 def test_an_endpoint_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
