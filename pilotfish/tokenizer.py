@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pilotfish import models, tablefile
 from pilotfish.errors import InvalidArgument, MissingModel
+from pilotfish.progress import Progress, quiet
 
 _PADDING = re.compile(r"\[PAD(\d+)\]")
 
@@ -43,14 +44,14 @@ class Tokenizer(Protocol):
         """Ids of a conversation (`role`, `content`), up to where the model's reply begins."""
 
 
-def load_tokenizer(source: models.ModelSource | str) -> Tokenizer:
-    """The tokenizer of a model; fetches what `models.provide` has to.
+def load_tokenizer(source: models.ModelSource | str, progress: Progress = quiet) -> Tokenizer:
+    """The tokenizer of a model; fetches what `models.provide_tokenizer` has to.
 
     Raises:
         PilotfishError: the model cannot be had, or has no tokenizer.
     """
     source = models.resolve(source) if isinstance(source, str) else source
-    path = models.provide(source)
+    path = models.provide_tokenizer(source, progress)
     return TableTokenizer(tablefile.TableFile.load(path)) if source.is_table else LibraryTokenizer(path)
 
 

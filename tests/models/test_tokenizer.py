@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from pilotfish.errors import InvalidArgument, MissingModel
 from pilotfish.tokenizer import LibraryTokenizer, end_ids, load_tokenizer, vocabulary_hash
+from tests.models.tiny_gguf import TOKENS, write_gguf
 
 TABLE = {"vocabulary": ["a", "b", "</s>"], "end_ids": [2], "law": {"*": [1, 1, 1]}}
 
@@ -96,6 +98,23 @@ def test_messages_the_template_refuses(smollm2: Path) -> None:
     tokenizer.library.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(InvalidArgument, match="roles must alternate"):
         tokenizer.apply_chat_template([{"role": "user", "content": "hi"}])
+
+
+def test_a_gguf_file_needs_no_torch_for_its_tokenizer(tmp_path: Path) -> None:
+    """Where torch is not installed the tokenizer of a GGUF file is converted alone, once."""
+    write_gguf(tmp_path / "tiny.gguf")
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pilotfish.tokenizer import load_tokenizer\n"
+        f"for _ in range(2): print(load_tokenizer({str(tmp_path / 'tiny.gguf')!r}).encode('abc'))"
+    )
+    environment = {**os.environ, "PILOTFISH_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str([TOKENS.index("ab"), TOKENS.index("c")])] * 2
+    (made,) = [path for path in (tmp_path / "cache" / "models").iterdir() if path.is_dir()]
+    assert made.name.endswith(".tokenizer")
 
 
 def test_no_torch_is_needed(smollm2: Path) -> None:
