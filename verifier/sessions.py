@@ -237,7 +237,7 @@ class Session:
         verdict, hand = self.last_verdict, self.in_hand
         if verdict is None or work.position != verdict.position or work.assumes:
             return False
-        if work.first_node and hand is not None and hand.round == work.round:
+        if work.first_node and (not verdict.num_drafted or (hand is not None and hand.round == work.round)):
             return False  # a late part: nodes that the verdict did not see
         if work.round == verdict.round or (work.position, work.round) == self.last_grant:
             return True

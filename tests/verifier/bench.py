@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,6 +89,7 @@ class Bench:
         self.now_s = 100.0
         self.record = Record()
         self.answers: list[Answer] = []
+        self.messages: dict[bytes, list[Opened | Verdict | Refusal]] = defaultdict(list)
         self.capacity = Capacity(
             incarnation=INCARNATION,
             vocabulary_hash=table.vocabulary_hash,
@@ -115,6 +116,8 @@ class Bench:
 
     def _emit(self, answers: list[Answer], load: VerifierLoad) -> None:
         self.answers += answers
+        for answer in answers:
+            self.messages[answer.key.session].append(answer.message)
 
     def _clock(self) -> float:
         return self.now_s
@@ -194,7 +197,7 @@ class BenchSession:
 
     @property
     def messages(self) -> list[Opened | Verdict | Refusal]:
-        return [answer.message for answer in self.bench.answers if answer.key.session == self.id]
+        return self.bench.messages[self.id]
 
     @property
     def verdicts(self) -> list[Verdict]:
