@@ -16,15 +16,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pilotfish.errors import ConfigurationError, InvalidArgument
+
 MAX_VOCABULARY_SIZE = 64
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _KEYS = {
     "name", "vocabulary", "end_ids", "context_length", "law", "random", "script", "pass_us", "description",
 }  # fmt: skip
-
-
-class TableFileError(ValueError):
-    """A table model's file says something that cannot be meant; the message names file, key and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +50,21 @@ class TableFile:
         """Read and check a table model.
 
         Raises:
-            TableFileError: no such file, not JSON, or a key that is unknown, missing or impossible.
+            ConfigurationError: no such file, not JSON, or a key that is unknown, missing or impossible.
         """
         path = Path(path)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise TableFileError(f"cannot read table model {str(path)!r}: {error.strerror}; check the path") from error
+            raise ConfigurationError(
+                f"cannot read table model {str(path)!r}: {error.strerror}; check the path"
+            ) from error
         except ValueError as error:
-            raise TableFileError(f"table model {str(path)!r} is not JSON: {error}") from error
+            raise ConfigurationError(f"table model {str(path)!r} is not JSON: {error}") from error
         try:
             return parse(content, default_name=path.stem)
-        except TableFileError as error:
-            raise TableFileError(f"table model {str(path)!r}: {error}") from error
+        except ConfigurationError as error:
+            raise ConfigurationError(f"table model {str(path)!r}: {error}") from error
 
     @property
     def vocabulary_size(self) -> int:
@@ -83,7 +83,7 @@ class TableFile:
             key = tuple(context[len(context) - order :])
             if len(key) == order and key in self.rows:
                 return self.rows[key]
-        raise TableFileError(f"no law after {list(context[-2:])}; give the law a '*' row")
+        raise ConfigurationError(f"no law after {list(context[-2:])}; give the law a '*' row")
 
     def scripted(self, index: int) -> tuple[float, ...]:
         """The law of the index-th token after the prompt; past the script's end, the end id or the script again."""
@@ -116,7 +116,7 @@ class TableFile:
         """Ids of a text: at each point the longest token string that fits, else the bytes as byte tokens.
 
         Raises:
-            TableFileError: nothing in the vocabulary fits.
+            InvalidArgument: nothing in the vocabulary fits.
         """
         by_string = {string: i for i, string in reversed(list(enumerate(self.vocabulary))) if string}
         longest = max(map(len, by_string), default=0)
@@ -152,9 +152,8 @@ class TableFile:
         try:
             return [by_string[f"<0x{byte:02X}>"] for byte in character.encode()]
         except KeyError as error:
-            raise TableFileError(
-                f"the vocabulary of {self.name!r} has no token for {character!r}; its tokens are "
-                f"{list(self.vocabulary)}"
+            raise InvalidArgument.of(
+                "text", character, f"the table model {self.name!r} knows only the tokens {list(self.vocabulary)}"
             ) from error
 
 
@@ -174,16 +173,16 @@ def parse(content: Any, default_name: str = "table") -> TableFile:
     """Check what was read from JSON.
 
     Raises:
-        TableFileError: naming the key and the remedy.
+        ConfigurationError: naming the key and the remedy.
     """
     if not isinstance(content, dict):
-        raise TableFileError(f"expected an object, found {type(content).__name__}")
+        raise ConfigurationError(f"expected an object, found {type(content).__name__}")
     if unknown := sorted(set(content) - _KEYS):
-        raise TableFileError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(_KEYS))}")
+        raise ConfigurationError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(_KEYS))}")
     vocabulary = _vocabulary(content.get("vocabulary"))
     sources = [key for key in ("law", "random", "script") if key in content]
     if len(sources) != 1:
-        raise TableFileError(f"give exactly one of 'law', 'random' and 'script', found {sources or 'none'}")
+        raise ConfigurationError(f"give exactly one of 'law', 'random' and 'script', found {sources or 'none'}")
     size = len(vocabulary)
     script = _script(content["script"], size) if "script" in content else None
     rows: dict[tuple[int, ...], tuple[float, ...]] = {}
@@ -204,21 +203,21 @@ def parse(content: Any, default_name: str = "table") -> TableFile:
 
 def _vocabulary(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(string, str) for string in value):
-        raise TableFileError("'vocabulary' must be a list of token strings, in id order")
+        raise ConfigurationError("'vocabulary' must be a list of token strings, in id order")
     if not 1 <= len(value) <= MAX_VOCABULARY_SIZE:
-        raise TableFileError(f"'vocabulary' must have 1 to {MAX_VOCABULARY_SIZE} tokens, has {len(value)}")
+        raise ConfigurationError(f"'vocabulary' must have 1 to {MAX_VOCABULARY_SIZE} tokens, has {len(value)}")
     if len(set(value)) < len(value):
         twice = next(string for string in value if value.count(string) > 1)
-        raise TableFileError(f"'vocabulary' has the token {twice!r} twice; the strings must differ")
+        raise ConfigurationError(f"'vocabulary' has the token {twice!r} twice; the strings must differ")
     return tuple(value)
 
 
 def _law(value: Any, size: int) -> dict[tuple[int, ...], tuple[float, ...]]:
     if not isinstance(value, dict) or not value:
-        raise TableFileError("'law' must be an object: a row of weights by '*', 'id' or 'id,id'")
+        raise ConfigurationError("'law' must be an object: a row of weights by '*', 'id' or 'id,id'")
     rows = {_law_key(key, size): _row(row, f"law[{key!r}]", size) for key, row in value.items()}
     if () not in rows:
-        raise TableFileError("'law' has no '*' row, which holds where no other does (as after an empty context)")
+        raise ConfigurationError("'law' has no '*' row, which holds where no other does (as after an empty context)")
     return rows
 
 
@@ -228,11 +227,11 @@ def _law_key(key: str, size: int) -> tuple[int, ...]:
     try:
         ids = tuple(int(part) for part in key.split(","))
     except ValueError as error:
-        raise TableFileError(
+        raise ConfigurationError(
             f"law[{key!r}]: the key must be '*', 'id' or 'id,id' (the last token comes last)"
         ) from error
     if len(ids) > 2:
-        raise TableFileError(f"law[{key!r}]: a law looks at the last one or two tokens, not {len(ids)}")
+        raise ConfigurationError(f"law[{key!r}]: a law looks at the last one or two tokens, not {len(ids)}")
     return _ids(list(ids), f"law[{key!r}]", size)
 
 
@@ -242,31 +241,31 @@ def _row(value: Any, where: str, size: int) -> tuple[float, ...]:
         weights: Any = [0.0] * size
         for key, weight in value.items():
             if not key.isdigit() or int(key) >= size:
-                raise TableFileError(f"{where}: {key!r} is no id; ids are 0 to {size - 1}")
+                raise ConfigurationError(f"{where}: {key!r} is no id; ids are 0 to {size - 1}")
             weights[int(key)] = weight
     else:
         weights = value
     if not isinstance(weights, list) or len(weights) != size:
-        raise TableFileError(f"{where} must be {size} weights, one per token, or an object {{id: weight}}")
+        raise ConfigurationError(f"{where} must be {size} weights, one per token, or an object {{id: weight}}")
     for i, weight in enumerate(weights):
         if not _is_number(weight) or not math.isfinite(weight) or weight < 0:
-            raise TableFileError(f"{where}: the weight of id {i} is {weight!r}; it must be finite and not negative")
+            raise ConfigurationError(f"{where}: the weight of id {i} is {weight!r}; it must be finite and not negative")
     total = math.fsum(weights)
     if not 0 < total < math.inf:
-        raise TableFileError(f"{where}: the weights sum to {total}; at least one must be positive")
+        raise ConfigurationError(f"{where}: the weights sum to {total}; at least one must be positive")
     return tuple(weight / total for weight in weights)
 
 
 def _random_law(value: Any, size: int) -> dict[tuple[int, ...], tuple[float, ...]]:
     """A law drawn once from a seed: softmax of `sharpness` times standard normal numbers for every context."""
     if not isinstance(value, dict) or not set(value) <= {"seed", "order", "sharpness"}:
-        raise TableFileError("'random' must be an object with 'seed', 'order' (1 or 2) and 'sharpness'")
+        raise ConfigurationError("'random' must be an object with 'seed', 'order' (1 or 2) and 'sharpness'")
     seed, order = _count(value, "seed", 0), _count(value, "order", 1, at_least=1)
     sharpness = value.get("sharpness", 1.0)
     if order > 2:
-        raise TableFileError(f"'order' must be 1 or 2, is {order}")
+        raise ConfigurationError(f"'order' must be 1 or 2, is {order}")
     if not _is_number(sharpness) or not 0 <= sharpness <= 100:
-        raise TableFileError(f"'sharpness' must be from 0 (uniform) to 100, is {sharpness!r}")
+        raise ConfigurationError(f"'sharpness' must be from 0 (uniform) to 100, is {sharpness!r}")
     source = random.Random(seed)
     contexts: list[tuple[int, ...]] = [(), *((i,) for i in range(size))]
     if order == 2:
@@ -281,12 +280,12 @@ def _script(value: Any, size: int) -> Script:
     if isinstance(value, list):
         value = {"ids": value}
     if not isinstance(value, dict) or not set(value) <= {"ids", "probability"} or not value.get("ids"):
-        raise TableFileError("'script' must be a list of ids, or an object with 'ids' and 'probability'")
+        raise ConfigurationError("'script' must be a list of ids, or an object with 'ids' and 'probability'")
     probability = value.get("probability", 1.0)
     if not _is_number(probability) or not 0 < probability <= 1:
-        raise TableFileError(f"script: 'probability' must be in (0, 1], is {probability!r}")
+        raise ConfigurationError(f"script: 'probability' must be in (0, 1], is {probability!r}")
     if size == 1 and probability < 1:
-        raise TableFileError("script: with one token in the vocabulary its probability is 1")
+        raise ConfigurationError("script: with one token in the vocabulary its probability is 1")
     return Script(_ids(value["ids"], "script", size), float(probability))
 
 
@@ -299,30 +298,30 @@ def _pass_us(value: Any) -> tuple[tuple[int, float], ...]:
         and all(before[0] < after[0] for before, after in pairwise(points))
     )
     if not is_sound:
-        raise TableFileError("'pass_us' must be a list of [positions, microseconds], positions ascending")
+        raise ConfigurationError("'pass_us' must be a list of [positions, microseconds], positions ascending")
     return tuple((int(positions), float(us)) for positions, us in points)
 
 
 def _ids(value: Any, where: str, size: int) -> tuple[int, ...]:
     if not isinstance(value, list):
-        raise TableFileError(f"{where} must be a list of ids")
+        raise ConfigurationError(f"{where} must be a list of ids")
     for token in value:
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
-            raise TableFileError(f"{where}: {token!r} is no id; ids are 0 to {size - 1}")
+            raise ConfigurationError(f"{where}: {token!r} is no id; ids are 0 to {size - 1}")
     return tuple(value)
 
 
 def _count(content: Mapping[str, Any], key: str, default: int, at_least: int = 0) -> int:
     value = content.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise TableFileError(f"{key!r} must be a whole number from {at_least} up, is {value!r}")
+        raise ConfigurationError(f"{key!r} must be a whole number from {at_least} up, is {value!r}")
     return value
 
 
 def _of_type(content: Mapping[str, Any], key: str, kind: type[str], default: str) -> str:
     value = content.get(key, default)
     if not isinstance(value, kind):
-        raise TableFileError(f"{key!r} must be a {kind.__name__}, is {value!r}")
+        raise ConfigurationError(f"{key!r} must be a {kind.__name__}, is {value!r}")
     return value
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pilotfish.engine.batch import slots_of
 
 
-class PoolFull(Exception):  # noqa: N818 - a state of the pool the engine acts upon, not an error it reports
+class PoolFull(Exception):  # noqa: N818 - a state of the pool that the engine acts upon
     """The pool has too few pages; nothing was reserved.
 
-    The engine preempts a sequence and tries again; it never reaches a caller of the service.
+    The engine preempts a sequence and tries again; where that is no way out, it raises `pilotfish.errors.PoolFull`.
     """
 
     def __init__(self, num_pages_needed: int, num_pages_free: int) -> None:

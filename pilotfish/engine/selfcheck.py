@@ -12,16 +12,13 @@ from torch import Tensor
 
 from pilotfish.engine.attention import IMPLEMENTATION, KVTensors, LayerShape, registered
 from pilotfish.engine.batch import Batch, Item, pack
+from pilotfish.errors import UnsupportedModel
 
 _PAGE_SIZE = 4
 _PROBE_WINDOW = 6  # sliding windows are made this short while checking, so that they matter
 _TREE = (-1, 0, 0, -1, 2, 3)
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "attention"}
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05, torch.float64: 1e-6}
-
-
-class UnsupportedModel(ValueError):  # noqa: N818 - named for what is wrong with it
-    """A model that would say something else here than in its own library. Names the architecture and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
