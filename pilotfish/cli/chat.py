@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pilotfish.cli import options
-from pilotfish.cli.info import with_port
+from pilotfish.cli.info import reaching, with_port
 from pilotfish.cli.render import Look
 from pilotfish.cli.reply import Reply, receive
 from pilotfish.cli.terminal import Terminal
@@ -125,7 +125,8 @@ def chat(
     conversation = Conversation(wishes, system)
     look = Look.of(terminal.out, marks)
     with Client(with_port(host)) as client:
-        served = client.info()
+        with reaching(host):
+            served = client.info()
         terminal.say(f"{served.model} at {host}; /help lists what can be typed, Ctrl-D leaves", style="dim")
         if legend := look.legend():
             terminal.error.file.write(f"{legend}\n")

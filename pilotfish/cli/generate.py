@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pilotfish.cli import options
-from pilotfish.cli.info import with_port
+from pilotfish.cli.info import reaching, with_port
 from pilotfish.cli.render import Look, waterfall
 from pilotfish.cli.reply import Reply, receive
 from pilotfish.cli.terminal import Terminal
@@ -76,9 +76,11 @@ def generate(
         speculation=options.speculation_of(gamma, rule, speculator, is_off=no_speculation),
         include_rounds=trace or as_json,
     )
+    if not text.strip():
+        raise ConfigurationError("the prompt is empty; there is nothing to answer or to continue")
     asked = _conversation(text, system) if is_chat else text
     look = None if as_json else Look.of(terminal.out, marks)
-    with Client(with_port(host)) as client:
+    with reaching(host), Client(with_port(host)) as client:
         reply = receive(client.generate(asked, **wishes), None if as_json else terminal.write, look)
     if as_json:
         terminal.write(json.dumps(reply.as_dict(), ensure_ascii=False) + "\n")

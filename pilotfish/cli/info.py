@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -53,6 +54,17 @@ def with_port(host: str, port: int = 50050) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+@contextmanager
+def reaching(address: str) -> Iterator[None]:
+    """Where nobody answers at an address, say so and what to do about it."""
+    try:
+        yield
+    except Unavailable as error:
+        if not str(error).startswith("failed to connect"):
+            raise
+        raise Unavailable(f"nobody answers at {address}; start the services there with: pilotfish up") from error
+
+
 def ask(address: str) -> Answer:
     """Ask the service at an address for its Info; it says which of the three it is by answering.
 
@@ -72,9 +84,8 @@ def ask(address: str) -> Answer:
                 found = from_rpc_error(error)
                 if isinstance(found, Unimplemented):
                     continue
-                if isinstance(found, Unavailable):
-                    raise Unavailable(f"nobody answers at {address}: {found}; is it up? try: pilotfish up") from error
-                raise found from error
+                with reaching(address):
+                    raise found from error
             return Answer(role, _is_ready(channel, role), _facts(proto))
     raise Unimplemented(f"what answers at {address} is neither a coordinator nor a drafter nor a verifier")
 

@@ -23,19 +23,13 @@ def list_models() -> None:
     A --model argument may also be a hub id (owner/name), a directory, a
     .gguf file or a table model (table:FILE.json).
     """
-    from rich.table import Table
-
     from pilotfish import models
 
     terminal = Terminal.of_process()
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "here", "download", "licence", "hub id"):
-        table.add_column(heading)
     for preset in models.PRESETS.values():
-        here = "yes" if models.is_fetched(preset.name) else "no"
+        here = "here" if models.is_fetched(preset.name) else f"{preset.size_bytes / 1e6:,.0f} MB to fetch"
         name = f"{preset.name} (default)" if preset.is_default else preset.name
-        table.add_row(name, here, f"{preset.size_bytes / 1e6:,.0f} MB", preset.licence, preset.hub_id)
-    terminal.out.print(table)
+        terminal.write(f"{name:<24} {here:<18} {preset.hub_id}; licence: {preset.licence}\n")
     terminal.say(f"kept in {models.cache_directory()}; another place: PILOTFISH_CACHE")
 
 
