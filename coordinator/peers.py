@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from google.rpc import code_pb2
 
 from pilotfish.errors import PilotfishError, Unavailable, VocabularyMismatch
-from pilotfish.messages import DrafterLoad, ServiceInfo, SessionId, VerifierLoad
+from pilotfish.messages import DrafterLoad, DraftPart, ServiceInfo, SessionId, VerifierLoad
 from pilotfish.peer import Dial, Pace, PeerStream, drafter_dial, verifier_dial
 from pilotfish.wire import drafter as drafter_wire
 from pilotfish.wire import verifier as verifier_wire
@@ -47,18 +47,33 @@ Event: TypeAlias = Received[FromVerifier | None] | Received[FromDrafter | None] 
 
 
 class Inbox:
-    """What peers tell one request, in order. Put by their readers, taken by the request's task."""
+    """What peers tell one request, put by their readers: nodes of drafts are passed on at once, the rest waits in order.
 
-    __slots__ = ("_events",)
+    Nodes are what there is most of, and what the verifier waits for: they do not wait for the request's task.
+    """
 
-    def __init__(self) -> None:
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+    __slots__ = ("_events", "_forward", "_waiter")
+
+    def __init__(self, forward: Callable[[DraftPart], None]) -> None:
+        self._forward = forward
+        self._events: deque[Event] = deque()
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, event: Any) -> None:
-        self._events.put_nowait(event)
+        """Take an event."""
+        if isinstance(event, Received) and isinstance(event.value, DraftPart) and event.dropped is None:
+            self._forward(event.value)
+            return
+        self._events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def get(self) -> Event:
-        return await self._events.get()
+        """The next event. For one reader."""
+        while not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._events.popleft()
 
 
 @dataclass(frozen=True, slots=True)

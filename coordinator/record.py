@@ -128,8 +128,8 @@ class Record:
         if not verdict.num_drafted:
             telemetry.add(Metric.COMMITTED_TOKENS, ended.num_committed, TokenKind.PLAIN.value)
             return
-        for kind in verdict.kinds:
-            telemetry.add(Metric.COMMITTED_TOKENS, 1, kind.value)
+        for kind in set(verdict.kinds):
+            telemetry.add(Metric.COMMITTED_TOKENS, verdict.kinds.count(kind), kind.value)
         telemetry.add(Metric.DRAFTS)
         telemetry.add(Metric.DRAFT_TOKENS, verdict.num_drafted)
         telemetry.add(Metric.ACCEPTED_TOKENS, verdict.num_accepted)

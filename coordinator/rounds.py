@@ -57,7 +57,7 @@ class RoundLoop:
         self._admitted = admitted
         self._means = means
         self._record = record
-        self._inbox = Inbox()
+        self._inbox = Inbox(self._forward)
         self._committed = Committed(admitted.prompt, admitted.request.output_so_far)
         self._text = AnswerText(means.vocabulary, admitted.request.stop)
         self._verifier: VerifierSession | None = None
@@ -159,7 +159,7 @@ class RoundLoop:
     # -- verify ------------------------------------------------------------------------------------------------------
 
     async def _verify(self) -> Verdict:
-        """Wait for the next verdict; meanwhile forward the nodes of the draft as they come."""
+        """Wait for the next verdict. Meanwhile the inbox has the nodes of the draft forwarded as they come."""
         while True:
             event = await self._inbox.get()
             if isinstance(event, PeerNews):
@@ -365,8 +365,8 @@ class RoundLoop:
                 f"({cause}); see that verifier's log",
                 retry_after_s=5.0,
             )
-        self._forget_nodes()
         await self._choose_verifier(avoid)
+        self._forget_nodes()
         self._opened_verifier.open(self._inbox, self._admitted.opening, 0, self._record.context)
 
     def _forget_nodes(self) -> None:

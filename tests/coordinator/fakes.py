@@ -137,6 +137,7 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.mangle: Callable[[list[Any]], list[Any]] = lambda answers: answers  # what is sent for what was meant
         self.is_frozen = False  # makes no pass
         self.pass_s = 0.0
+        self.is_lockstep = False  # commits once for every item, however much is granted
         self._is_scheduled = False
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -227,6 +228,8 @@ class FakeSession:
         self.over: Work | None = None
         self.last: Verdict | None = None
         self.is_finished = False
+        self.num_works = 0
+        self.num_verdicts = 0
         self.hold(opened.patience_us)
 
     def hold(self, patience_us: int) -> None:
@@ -241,6 +244,7 @@ class FakeSession:
 
     def take(self, work: Work, has_moved: bool) -> None:
         length = len(self.tokens)
+        self.num_works += 1
         if work.incarnation != self.owner.incarnation:
             return self.refuse(StaleIncarnation("restarted"))
         if work.position > length or prefix.extend(0, self.tokens[: work.position]) != work.prefix_hash:
@@ -266,7 +270,7 @@ class FakeSession:
 
     def step(self) -> bool:
         """Commit what one pass commits; whether anything was."""
-        if self.is_finished:
+        if self.is_finished or (self.owner.is_lockstep and self.num_works <= self.num_verdicts):
             return False
         work, reused = self.draft, None
         if work is not None and (work.is_complete or not self.is_held):
@@ -322,6 +326,7 @@ class FakeSession:
         if work is not None:
             self.free_until = work.position + work.grant
             self.hold(work.patience_us)
+        self.num_verdicts += 1
         self.say(self.last)
 
     def verdict(
@@ -390,6 +395,7 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
         self.opens: list[Open] = []
         self.requests: list[DraftRequest] = []
         self.is_by_node = False
+        self.delay_s = 0.0
         self.is_frozen = False  # answers later, when it is thawed
         self.mangle: Callable[[list[Any]], list[Any]] = lambda answers: answers
         self.asked = asyncio.Event()
@@ -469,7 +475,10 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
         assert prefix.extend(0, session.tokens) == request.prefix_hash, "the coordinator told other tokens than it has"
         tokens = self.propose(session.tokens, len(session.opened.prompt), request.gamma)
         for part in self.parts(request, Tree.chain(tuple(tokens))):
-            session.say(part)
+            if self.delay_s:
+                asyncio.get_running_loop().call_later(self.delay_s, session.say, part)
+            else:
+                session.say(part)
 
     def parts(self, request: DraftRequest, draft: Tree) -> list[DraftPart]:
         end = DraftEnd.GAMMA if len(draft) else DraftEnd.NO_MATCH
