@@ -185,13 +185,14 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
                 self._put(queue, message)
 
     def _queue_of(self, number: int, caller: str) -> Answers | None:
-        """The stream an answer belongs on: its own, else the newest of the same caller.
+        """The stream an answer belongs on: the session's own, else the newest of the same caller.
 
-        None: there is none; the caller hears the rest when it sends the next item of the session on a new stream.
+        None: there is none. What is lost is told again when the next item of the session comes on a new stream. Callers
+        without a name cannot be told apart, so none of them gets what was meant for another.
         """
         if number in self._by_number:
             return self._by_number[number][1]
-        newest = (queue for whose, queue in reversed(self._by_number.values()) if whose == caller)
+        newest = (queue for whose, queue in reversed(self._by_number.values()) if whose == caller != "")
         return next(newest, None)
 
     def _put(self, queue: Answers, message: Any) -> None:
