@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ def project() -> dict[str, Any]:
 def canonical(name: str) -> str:
     """A package's name as registries compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named_packages() -> set[str]:
+    """Every package that pyproject.toml names, in whatever role."""
+    content = project()
+    groups = [content["project"]["dependencies"], content["dependency-groups"]["dev"]]
+    groups += content["project"]["optional-dependencies"].values()
+    return {canonical(re.split(r"[\[><=]", requirement)[0]) for group in groups for requirement in group}
 
 
 def run_without(modules: list[str], program: str) -> subprocess.CompletedProcess[str]:
@@ -57,11 +66,33 @@ def test_what_is_installed_is_pinned() -> None:
         for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if "==" in line
     }
-    content = project()
-    groups = [content["project"]["dependencies"], content["dependency-groups"]["dev"]]
-    groups += content["project"]["optional-dependencies"].values()
-    named = {canonical(re.split(r"[\[><=]", requirement)[0]) for group in groups for requirement in group}
+    named = named_packages()
     assert named - pins - {"pilotfish"} == set()
+
+
+def test_what_is_imported_is_named() -> None:
+    """Every package that the code imports is named in pyproject.toml, and not only brought by another one."""
+    named = named_packages()
+    ours = {"pilotfish", "drafter", "verifier", "coordinator", "benchmarks", "tests"}
+    distributions = packages_distributions()
+    missing = set()
+    for folder in (*sorted(ours), "proto", "helm"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for module in imported(path) - ours - sys.stdlib_module_names:
+                if not {canonical(name) for name in distributions.get(module, [module])} & named:
+                    missing.add(f"{path.relative_to(ROOT)}: {module}")
+    assert missing == set()
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level names of what a file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
 
 
 def test_a_client_needs_grpc_and_protobuf_only() -> None:
