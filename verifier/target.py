@@ -69,17 +69,16 @@ class Target:
 
 
 def _load_backend(source: models.ModelSource, settings: VerifierSettings) -> Backend:
+    device = _device(settings.device)
     path = models.provide(source)
     if source.is_table:
         from pilotfish.engine.table import TableBackend
         from pilotfish.tablefile import TableFile
 
-        return TableBackend(TableFile.load(path))
+        return TableBackend(TableFile.load(path), "cpu" if settings.device == "auto" else device)
     from pilotfish.engine.model import TransformersBackend
 
-    return TransformersBackend.load(
-        path, settings.dtype, _device(settings.device), settings.threads, settings.reproducible
-    )
+    return TransformersBackend.load(path, settings.dtype, device, settings.threads, settings.reproducible)
 
 
 def _device(name: str) -> str:
