@@ -54,6 +54,7 @@ def check_tools() -> None:
 
 
 def main() -> int:
+    """Run the script; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a stub is stale")
     arguments = parser.parse_args()

@@ -1,5 +1,6 @@
 from pilotfish.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,8 +8,19 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Objective(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OBJECTIVE_UNSPECIFIED: _ClassVar[Objective]
+    OBJECTIVE_LATENCY: _ClassVar[Objective]
+    OBJECTIVE_BALANCED: _ClassVar[Objective]
+    OBJECTIVE_THROUGHPUT: _ClassVar[Objective]
+OBJECTIVE_UNSPECIFIED: Objective
+OBJECTIVE_LATENCY: Objective
+OBJECTIVE_BALANCED: Objective
+OBJECTIVE_THROUGHPUT: Objective
+
 class GenerateRequest(_message.Message):
-    __slots__ = ("text", "chat", "tokens", "sampling", "seed", "max_tokens", "stop", "stop_ids", "ignore_eos", "speculation", "output_so_far", "model", "include_rounds")
+    __slots__ = ("text", "chat", "tokens", "sampling", "seed", "max_tokens", "stop", "stop_ids", "ignore_eos", "speculation", "output_so_far", "model", "include_rounds", "workload", "objective")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +34,8 @@ class GenerateRequest(_message.Message):
     OUTPUT_SO_FAR_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     text: str
     chat: Chat
     tokens: Tokens
@@ -35,7 +49,9 @@ class GenerateRequest(_message.Message):
     output_so_far: _containers.RepeatedScalarFieldContainer[int]
     model: str
     include_rounds: bool
-    def __init__(self, text: _Optional[str] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., output_so_far: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., include_rounds: _Optional[bool] = ...) -> None: ...
+    workload: str
+    objective: Objective
+    def __init__(self, text: _Optional[str] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., output_so_far: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., include_rounds: _Optional[bool] = ..., workload: _Optional[str] = ..., objective: _Optional[_Union[Objective, str]] = ...) -> None: ...
 
 class Chat(_message.Message):
     __slots__ = ("messages",)
@@ -90,7 +106,7 @@ class GenerateResponse(_message.Message):
     def __init__(self, text: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., kinds: _Optional[_Iterable[_Union[_common_pb2.TokenKind, str]]] = ..., num_characters: _Optional[_Iterable[int]] = ..., rounds: _Optional[_Iterable[_Union[Round, _Mapping]]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("request_id", "model", "num_prompt_tokens", "num_cached_tokens", "drafter", "verifier", "rule", "trace_id")
+    __slots__ = ("request_id", "model", "num_prompt_tokens", "num_cached_tokens", "drafter", "verifier", "rule", "trace_id", "is_lossy")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +115,7 @@ class Started(_message.Message):
     VERIFIER_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_LOSSY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     num_prompt_tokens: int
@@ -107,7 +124,8 @@ class Started(_message.Message):
     verifier: str
     rule: _common_pb2.Rule
     trace_id: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., drafter: _Optional[str] = ..., verifier: _Optional[str] = ..., rule: _Optional[_Union[_common_pb2.Rule, str]] = ..., trace_id: _Optional[str] = ...) -> None: ...
+    is_lossy: bool
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., drafter: _Optional[str] = ..., verifier: _Optional[str] = ..., rule: _Optional[_Union[_common_pb2.Rule, str]] = ..., trace_id: _Optional[str] = ..., is_lossy: _Optional[bool] = ...) -> None: ...
 
 class Round(_message.Message):
     __slots__ = ("index", "gamma", "reason", "num_drafted", "num_accepted", "num_committed", "start_us", "draft_us", "verify_us", "queue_us", "pass_us", "pass_positions")

@@ -13,10 +13,14 @@ class VerifierInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class VerifierInfoResponse(_message.Message):
-    __slots__ = ("peer",)
+    __slots__ = ("peer", "cost_curve", "is_lossy")
     PEER_FIELD_NUMBER: _ClassVar[int]
+    COST_CURVE_FIELD_NUMBER: _ClassVar[int]
+    IS_LOSSY_FIELD_NUMBER: _ClassVar[int]
     peer: _peer_pb2.PeerInfo
-    def __init__(self, peer: _Optional[_Union[_peer_pb2.PeerInfo, _Mapping]] = ...) -> None: ...
+    cost_curve: CostCurve
+    is_lossy: bool
+    def __init__(self, peer: _Optional[_Union[_peer_pb2.PeerInfo, _Mapping]] = ..., cost_curve: _Optional[_Union[CostCurve, _Mapping]] = ..., is_lossy: _Optional[bool] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("items",)
@@ -49,20 +53,34 @@ class VerifierOpen(_message.Message):
     def __init__(self, start: _Optional[_Union[_peer_pb2.SessionStart, _Mapping]] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ...) -> None: ...
 
 class Work(_message.Message):
-    __slots__ = ("draft", "first_node", "is_complete", "grant", "patience_us", "assumes")
+    __slots__ = ("draft", "first_node", "is_complete", "grant", "patience_us", "assumes", "profile")
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     FIRST_NODE_FIELD_NUMBER: _ClassVar[int]
     IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_US_FIELD_NUMBER: _ClassVar[int]
     ASSUMES_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
     draft: _peer_pb2.Draft
     first_node: int
     is_complete: bool
     grant: int
     patience_us: int
     assumes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, draft: _Optional[_Union[_peer_pb2.Draft, _Mapping]] = ..., first_node: _Optional[int] = ..., is_complete: _Optional[bool] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ..., assumes: _Optional[_Iterable[int]] = ...) -> None: ...
+    profile: Profile
+    def __init__(self, draft: _Optional[_Union[_peer_pb2.Draft, _Mapping]] = ..., first_node: _Optional[int] = ..., is_complete: _Optional[bool] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ..., assumes: _Optional[_Iterable[int]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ...) -> None: ...
+
+class Profile(_message.Message):
+    __slots__ = ("survival", "start_us", "token_us", "round_trip_us")
+    SURVIVAL_FIELD_NUMBER: _ClassVar[int]
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_US_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
+    survival: bytes
+    start_us: int
+    token_us: int
+    round_trip_us: int
+    def __init__(self, survival: _Optional[bytes] = ..., start_us: _Optional[int] = ..., token_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("answers", "load")
@@ -115,7 +133,7 @@ class Verdict(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[int]] = ..., kinds: _Optional[_Iterable[_Union[_common_pb2.TokenKind, str]]] = ..., num_drafted: _Optional[int] = ..., num_accepted: _Optional[int] = ..., num_reused: _Optional[int] = ..., node_probabilities: _Optional[bytes] = ..., finish: _Optional[_Union[_common_pb2.FinishReason, str]] = ..., queue_us: _Optional[int] = ..., pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ...) -> None: ...
 
 class VerifierLoad(_message.Message):
-    __slots__ = ("pass_us", "pass_positions", "pass_sequences", "num_queued", "num_sessions", "num_kv_pages", "num_kv_pages_used")
+    __slots__ = ("pass_us", "pass_positions", "pass_sequences", "num_queued", "num_sessions", "num_kv_pages", "num_kv_pages_used", "saturation", "plan")
     PASS_US_FIELD_NUMBER: _ClassVar[int]
     PASS_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     PASS_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +141,8 @@ class VerifierLoad(_message.Message):
     NUM_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     NUM_KV_PAGES_FIELD_NUMBER: _ClassVar[int]
     NUM_KV_PAGES_USED_FIELD_NUMBER: _ClassVar[int]
+    SATURATION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
     pass_us: int
     pass_positions: int
     pass_sequences: int
@@ -130,4 +150,38 @@ class VerifierLoad(_message.Message):
     num_sessions: int
     num_kv_pages: int
     num_kv_pages_used: int
-    def __init__(self, pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ..., pass_sequences: _Optional[int] = ..., num_queued: _Optional[int] = ..., num_sessions: _Optional[int] = ..., num_kv_pages: _Optional[int] = ..., num_kv_pages_used: _Optional[int] = ...) -> None: ...
+    saturation: float
+    plan: Plan
+    def __init__(self, pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ..., pass_sequences: _Optional[int] = ..., num_queued: _Optional[int] = ..., num_sessions: _Optional[int] = ..., num_kv_pages: _Optional[int] = ..., num_kv_pages_used: _Optional[int] = ..., saturation: _Optional[float] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("price", "period_us", "pass_us", "capacity", "tokens_per_s", "kind", "realised_speedup")
+    PRICE_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_US_FIELD_NUMBER: _ClassVar[int]
+    PASS_US_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REALISED_SPEEDUP_FIELD_NUMBER: _ClassVar[int]
+    price: float
+    period_us: int
+    pass_us: int
+    capacity: int
+    tokens_per_s: float
+    kind: int
+    realised_speedup: float
+    def __init__(self, price: _Optional[float] = ..., period_us: _Optional[int] = ..., pass_us: _Optional[int] = ..., capacity: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., kind: _Optional[int] = ..., realised_speedup: _Optional[float] = ...) -> None: ...
+
+class CostCurve(_message.Message):
+    __slots__ = ("positions", "pass_us", "sequence_ns", "context_ns", "ridge")
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    PASS_US_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_NS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_NS_FIELD_NUMBER: _ClassVar[int]
+    RIDGE_FIELD_NUMBER: _ClassVar[int]
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    pass_us: _containers.RepeatedScalarFieldContainer[int]
+    sequence_ns: int
+    context_ns: int
+    ridge: int
+    def __init__(self, positions: _Optional[_Iterable[int]] = ..., pass_us: _Optional[_Iterable[int]] = ..., sequence_ns: _Optional[int] = ..., context_ns: _Optional[int] = ..., ridge: _Optional[int] = ...) -> None: ...
