@@ -223,7 +223,7 @@ def run_clients(arguments: argparse.Namespace, address: str, pipe: Connection) -
     asyncio.run(generate())
 
 
-async def measure(arguments: argparse.Namespace, ports: Sequence[int]) -> dict[str, float]:
+async def measure(arguments: argparse.Namespace, ports: Sequence[int]) -> dict[str, int | float]:
     """Serve the clients and measure this process's CPU time meanwhile."""
     settings = CoordinatorSettings(
         port=0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -109,16 +108,11 @@ def tokenise(request: Request, tokenizer: Tokenizer) -> tuple[int, ...]:
     prompt = request.prompt
     if isinstance(prompt, tuple):
         return prompt
-    try:
-        tokens: Sequence[int]
-        if isinstance(prompt, Chat):
-            tokens = tokenizer.apply_chat_template(
-                [{"role": message.role, "content": message.content} for message in prompt.messages]
-            )
-        else:
-            tokens = tokenizer.encode(prompt)
-    except ValueError as error:
-        raise InvalidArgument(f"the prompt cannot be put into tokens: {error}", field="prompt") from error
+    tokens = (
+        tokenizer.apply_chat_template([{"role": entry.role, "content": entry.content} for entry in prompt.messages])
+        if isinstance(prompt, Chat)
+        else tokenizer.encode(prompt)
+    )
     if not tokens:
         raise InvalidArgument("the prompt has no tokens: an empty prompt has nothing to continue", field="prompt")
     return tuple(tokens)

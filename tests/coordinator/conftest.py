@@ -119,12 +119,8 @@ class Start:
         return await self.coordinator([verifier], [drafter], **settings)
 
 
-
-
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Starts what a test needs; all of it ends with the test."""
     async with AsyncExitStack() as exits:
         yield Start(exits)
-
-

@@ -146,10 +146,10 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
     def forget(self) -> None:
         self.sessions.clear()
 
-    async def Info(self, request: Any, context: Any) -> verifier_pb2.VerifierInfoResponse:
+    async def Info(self, request: Any, context: Any) -> verifier_pb2.VerifierInfoResponse:  # noqa: N802 - the name in the contract
         return verifier_pb2.VerifierInfoResponse(peer=write_info(self.service_info()))
 
-    async def Verify(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def Verify(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the name in the contract
         inbox = verifier_wire.VerifierInbox(Limits(), self.incarnation)
         answers: FrameQueue[Any] = FrameQueue()
         self.answers.add(answers)
@@ -413,10 +413,10 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
         for request in waiting:
             self.answer(request)
 
-    async def Info(self, request: Any, context: Any) -> drafter_pb2.DrafterInfoResponse:
+    async def Info(self, request: Any, context: Any) -> drafter_pb2.DrafterInfoResponse:  # noqa: N802 - the name in the contract
         return drafter_pb2.DrafterInfoResponse(peer=write_info(self.service_info()))
 
-    async def Draft(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def Draft(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the name in the contract
         inbox = drafter_wire.DrafterInbox(Limits(), self.incarnation)
         answers: FrameQueue[Any] = FrameQueue()
         self.answers.add(answers)
@@ -493,7 +493,7 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
 
 async def until(claim: Callable[[], bool]) -> None:
     """Let the event loop run until something holds; the test's own time limit is the only one."""
-    while not claim():
+    while not claim():  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0.001)
 
 
