@@ -136,7 +136,7 @@ class Arm:
 def model_arms(arguments: argparse.Namespace, clock: Callable[[], float]) -> dict[str, Arm]:
     """The model at each batch size, in each way of drawing."""
     settings = DrafterSettings(model=arguments.model, dtype=arguments.dtype, device=arguments.device, threads=1)
-    loaded, facts = load(settings)
+    loaded, facts, _ = load(settings)
     backend = TimedBackend(loaded, clock)
     speculator = ModelSpeculator(backend, facts, num_kv_pages=4096)
     chance = random.Random(0)

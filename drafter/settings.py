@@ -38,7 +38,10 @@ class DrafterSettings(ServiceSettings, prefix="PILOTFISH_DRAFTER_"):
         default="auto", description="where the model runs: cpu, cuda, cuda:1, …; auto: cuda if it is there"
     )
     threads: PositiveInt | None = Field(default=None, description="threads of the model on a CPU; none: torch's choice")
-    num_kv_pages: PositiveInt = Field(default=1024, description="pages of KV, shared by all sessions")
+    kv_memory_mb: PositiveInt = Field(default=512, description="memory for KV, in MiB, where num_kv_pages is not given")
+    num_kv_pages: PositiveInt | None = Field(
+        default=None, description="pages of KV, shared by all sessions; none: as many as kv_memory_mb holds"
+    )
     page_size: PositiveInt = Field(default=16, description="tokens in a page of KV")
     chunk_tokens: PositiveInt = Field(default=256, description="most tokens the model reads in one step")
     num_ids: Annotated[int, Field(ge=1, le=1024)] = Field(

@@ -93,11 +93,11 @@ class ModelSpeculator(Speculator):
     def from_settings(cls, settings: DrafterSettings) -> Self:
         from drafter.speculators.model_load import load
 
-        backend, facts = load(settings)
+        backend, facts, num_kv_pages = load(settings)
         return cls(
             backend,
             facts,
-            num_kv_pages=settings.num_kv_pages,
+            num_kv_pages=num_kv_pages,
             page_size=settings.page_size,
             num_ids=settings.num_ids,
             num_bits=settings.num_bits,

@@ -11,12 +11,12 @@ from drafter.speculators import Facts
 from pilotfish import models
 from pilotfish.engine.backend import Backend
 from pilotfish.engine.model import TransformersBackend
-from pilotfish.engine.selfcheck import UnsupportedModel
 from pilotfish.engine.table import TableBackend
-from pilotfish.errors import ConfigurationError, MissingModel
-from pilotfish.errors import UnsupportedModel as RefusedModel
-from pilotfish.tablefile import TableFile, TableFileError
+from pilotfish.errors import ConfigurationError
+from pilotfish.tablefile import TableFile
 from pilotfish.tokenizer import TableTokenizer, Tokenizer, load_tokenizer
+
+MAX_KV_PAGES = 16_384  # what is read again costs a drafter little; keeping books of more pages costs every session
 
 
 class DraftModel(NamedTuple):
@@ -24,6 +24,7 @@ class DraftModel(NamedTuple):
 
     backend: Backend
     facts: Facts
+    num_kv_pages: int
 
 
 def load(settings: DrafterSettings) -> DraftModel:
@@ -41,28 +42,40 @@ def load(settings: DrafterSettings) -> DraftModel:
     tokenizer: Tokenizer
     backend: Backend
     if source.is_table:
-        try:
-            table = TableFile.load(path)
-        except TableFileError as error:
-            raise MissingModel(str(error)) from error
+        table = TableFile.load(path)
         backend, tokenizer = TableBackend(table), TableTokenizer(table)
     else:
         models.require_weights(path)
         tokenizer = load_tokenizer(source)
-        try:
-            backend = TransformersBackend.load(path, settings.dtype, _device(settings.device), settings.threads)
-        except UnsupportedModel as error:
-            raise RefusedModel(f"{settings.model!r} cannot draft: {error}") from error
-    return DraftModel(backend, _facts(settings, backend, tokenizer))
+        backend = TransformersBackend.load(path, settings.dtype, _device(settings.device), settings.threads)
+    num_kv_pages = _num_kv_pages(settings, backend)
+    return DraftModel(backend, _facts(settings, backend, tokenizer, num_kv_pages), num_kv_pages)
 
 
-def _facts(settings: DrafterSettings, backend: Backend, tokenizer: Tokenizer) -> Facts:
+def _num_kv_pages(settings: DrafterSettings, backend: Backend) -> int:
+    """Pages that the memory holds, but no more than all sessions could use.
+
+    Raises:
+        ConfigurationError: not even one.
+    """
+    if settings.num_kv_pages is not None:
+        return settings.num_kv_pages
+    page_bytes = settings.page_size * backend.kv_bytes_per_token
+    num_pages = settings.kv_memory_mb * 2**20 // page_bytes
+    if num_pages < 1:
+        remedy = f"a page of {settings.page_size} tokens needs {page_bytes} bytes; give more"
+        raise ConfigurationError.of("kv_memory_mb", settings.kv_memory_mb, remedy)
+    most = settings.max_sessions * -(-backend.context_length // settings.page_size)
+    return min(num_pages, most, MAX_KV_PAGES)
+
+
+def _facts(settings: DrafterSettings, backend: Backend, tokenizer: Tokenizer, num_kv_pages: int) -> Facts:
     return Facts(
         model=settings.model or "",
         vocabulary_hash=tokenizer.vocabulary_hash,
         vocabulary_size=min(len(tokenizer.vocabulary), backend.vocabulary_size),
         num_ids=backend.vocabulary_size,
-        context_length=min(backend.context_length, settings.num_kv_pages * settings.page_size),
+        context_length=min(backend.context_length, num_kv_pages * settings.page_size),
         dtype=backend.dtype,
         device=str(backend.device),
     )
