@@ -47,7 +47,7 @@ Event: TypeAlias = Received[FromVerifier | None] | Received[FromDrafter | None] 
 
 
 class Inbox:
-    """What peers tell one request, put by their readers: nodes of drafts are passed on at once, the rest waits in order.
+    """What peers tell one request, put by their readers: nodes of drafts are passed on at once, the rest waits.
 
     Nodes are what there is most of, and what the verifier waits for: they do not wait for the request's task.
     """
