@@ -139,15 +139,20 @@ class ModelSpeculator(Speculator):
         room = self._chunk_tokens
         for session, text in self._texts.items():
             num_read = self._pool.length(session)
-            num_unread = len(text.tokens) - 1 - num_read  # the last token is read when its logits are wanted
-            num_tokens = min(num_unread, room)
-            if num_unread >= READ_AHEAD and num_tokens and self._has_room(session, num_read + num_tokens):
+            num_tokens = min(self._num_unread(text, num_read), room)
+            if num_tokens and self._has_room(session, num_read + num_tokens):
                 pending = text.tokens[num_read : num_read + num_tokens]
                 rows.append(_Row(Ask(session, len(text.tokens), Draft.EMPTY, 1), pending, num_read, is_last=False))
                 room -= num_tokens
         if rows:
             self._forward(rows)
         return bool(rows)
+
+    def _num_unread(self, text: _Text, num_read: int) -> int:
+        """Tokens worth reading ahead; the last one is read when its logits are wanted."""
+        num_unread = len(text.tokens) - 1 - num_read
+        is_beyond = self._facts.context_length is not None and len(text.tokens) > self._facts.context_length
+        return num_unread if num_unread >= READ_AHEAD and not is_beyond else 0
 
     def check(self) -> None:
         """Assert every invariant; for tests."""

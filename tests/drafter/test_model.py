@@ -74,9 +74,9 @@ def tiny_llama() -> TransformersBackend:
     return TransformersBackend(model, "tiny")
 
 
-def make(backend: Any, *, vocabulary_size: int | None = None, **settings: Any) -> Rounds:
+def make(backend: Any, *, vocabulary_size: int | None = None, context_length: int = 10_000, **settings: Any) -> Rounds:
     """A model speculator at work; time stands still."""
-    facts = Facts("test", "hash", vocabulary_size or backend.vocabulary_size, backend.vocabulary_size, 10_000)
+    facts = Facts("test", "hash", vocabulary_size or backend.vocabulary_size, backend.vocabulary_size, context_length)
     return Rounds(ModelSpeculator(backend, facts, **({"page_size": 4} | settings)), lambda: 0.0)
 
 
@@ -293,6 +293,16 @@ def test_prompt_is_read_before_it_is_asked_for() -> None:
     draft(rounds, A, prompt, 1)
 
     assert backend.passes == [4]
+
+
+def test_text_beyond_the_context_is_never_read() -> None:
+    """A prompt that the model cannot read whole is not read at all, since nothing can be drafted after it."""
+    backend = Counting(TableBackend(table()))
+    rounds = make(backend, context_length=40)
+    rounds.open(opening(A, [1] * 41))
+
+    assert not rounds.read_ahead()
+    assert not backend.passes
 
 
 def test_long_prompt_does_not_hold_up_the_others() -> None:
