@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PAIR = ("qwen2.5-coder-1.5b", "model:qwen2.5-coder-0.5b")
 GAMMAS = (1, 2, 4, 8)
 SHOWN_GAMMA = 4
+NOISE = 1.15  # a ratio under it is no gain: runs of one setting differ by as much
 READY_TIMEOUT_S = 600.0
 CHAT_PROMPT = "Why do leaves change their colour in autumn? Answer in a few sentences."
 
@@ -215,10 +216,9 @@ def _show_summary(terminal: Terminal, comparisons: Sequence[Comparison], dtype: 
 def _verdict(comparison: Comparison) -> str:
     """What the figures say of one prompt."""
     best = comparison.best_gamma
-    if best == 0:
-        return "drafting does not pay here; plain decoding was the fastest"
     ratio = comparison.ratio(best)
-    if ratio < 1.1:
-        return f"drafting hardly pays here: {ratio:.2f} times plain decoding at best, with γ {best}"
+    if best == 0 or ratio < NOISE:
+        gained = f"{ratio:.2f} times plain decoding at best, within the noise of so few runs"
+        return f"drafting does not pay here ({gained}): what is to be said does not stand in the text so far"
     shown = comparison.ratio(SHOWN_GAMMA)
     return f"γ {best} would have been best: {ratio:.2f} times plain decoding (γ {SHOWN_GAMMA}: {shown:.2f})"

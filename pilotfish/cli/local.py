@@ -85,7 +85,8 @@ def services(local: Local) -> list[Service]:
         "drafter": {
             "port": drafter.rpartition(":")[2],
             "model": local.drafter_model,
-            **(model_flags if local.drafter_model is not None else {}),
+            # A request may ask for the other one by name.
+            **({"speculators": f"model,{NGRAM}", **model_flags} if local.drafter_model is not None else {}),
         },
         "verifier": {"port": verifier.rpartition(":")[2], "model": local.model, **model_flags},
     }
