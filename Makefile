@@ -27,7 +27,7 @@ export PIP_ROOT_USER_ACTION := ignore
 .PHONY: help setup demo demo-pair test check format lint types imports proto proto-check chart helm clean
 
 help: ## List what can be made.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  TORCH=cpu (default) or TORCH=cuda chooses the build of torch; PYTHON=python3.12 the interpreter."
 
@@ -69,9 +69,10 @@ test: setup ## Run all tests. PYTEST_ARGS="-k name" for some.
 
 check: setup lint types imports proto-check chart ## Format, lint, types, import rules, protos, stubs, chart.
 
-format: setup ## Rewrite the code as the formatter likes it, and mend what can be mended.
+format: setup ## Format the code, mend what the linter can, bring the chart's schema up to date.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+	$(BIN)/python helm/settings.py
 
 lint: setup
 	$(BIN)/ruff format --check
