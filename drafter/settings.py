@@ -45,11 +45,11 @@ class DrafterSettings(ServiceSettings, prefix="PILOTFISH_DRAFTER_"):
     page_size: PositiveInt = Field(default=16, description="tokens in a page of KV")
     chunk_tokens: PositiveInt = Field(default=256, description="most tokens the model reads in one step")
     num_ids: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=32, description="most ids in a q: what is drawn at a temperature is drawn from the likeliest so many"
+        default=64, description="most ids in a q: what is drawn at a temperature is drawn from the likeliest so many"
     )
-    num_bits: Annotated[int, Field(ge=1, le=32)] = Field(default=16, description="bits of a weight in a q")
+    num_bits: Annotated[int, Field(ge=1, le=32)] = Field(default=8, description="bits of a weight in a q")
     min_n: PositiveInt = Field(default=2, description="shortest n-gram that ngram looks for")
-    max_n: PositiveInt = Field(default=4, description="longest n-gram that ngram looks for")
+    max_n: PositiveInt = Field(default=5, description="longest n-gram that ngram looks for")
     max_gamma: Annotated[int, Field(ge=1, le=1024)] = Field(default=64, description="most levels in a draft")
     max_sessions: PositiveInt = Field(default=1024, description="most sessions open at once")
     otlp_endpoint: str | None = Field(

@@ -66,8 +66,8 @@ class ModelSpeculator(Speculator):
         *,
         num_kv_pages: int = 1024,
         page_size: int = 16,
-        num_ids: int = 32,
-        num_bits: int = 16,
+        num_ids: int = 64,
+        num_bits: int = 8,
         chunk_tokens: int = 256,
     ) -> None:
         """Take over a backend whose KV is not allocated yet.

@@ -77,7 +77,7 @@ class NgramSpeculator(Speculator):
 
     is_instant: ClassVar[bool] = True
 
-    def __init__(self, min_n: int = 2, max_n: int = 4) -> None:
+    def __init__(self, min_n: int = 2, max_n: int = 5) -> None:
         NgramIndex(min_n, max_n)  # refuses a senseless range now rather than at the first session
         self._min_n, self._max_n = min_n, max_n
         self._indices: dict[SessionId, NgramIndex] = {}

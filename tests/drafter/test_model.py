@@ -214,7 +214,7 @@ def test_drafts_after_any_history_are_those_of_a_fresh_session(backend_of: Any) 
     chance = random.Random(1)
     text = [chance.randrange(size) for _ in range(6)]
     rounds.open(opening(A, text))
-    for turn in range(40):
+    for turn in range(25):
         gamma = chance.randrange(5)
         nodes = draft(rounds, A, text, gamma).tokens if gamma else ()
         session = turn.to_bytes(16, "big")

@@ -133,7 +133,7 @@ async def test_drafter_without_model_states_no_vocabulary() -> None:
         assert info.incarnation == drafter.incarnation
         assert (info.vocabulary_hash, info.model, info.context_length) == (None, "", 0)
         assert info.speculators == ("ngram",)
-        assert info.settings["max_n"] == "4"
+        assert info.settings["max_n"] == "5"
 
 
 async def test_drafter_with_a_model_states_its_vocabulary(tmp_path: Path) -> None:
