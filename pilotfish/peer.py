@@ -179,11 +179,10 @@ class PeerStream(Generic[Item, Response]):
             except PilotfishError as cause:
                 error = cause
             except asyncio.CancelledError:
-                if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this is a task
-                    raise
                 error = PeerLost(f"the stream to {self.address} was cancelled")
             finally:
                 self._forget()
+            _raise_if_cancelled()
             self.problem = error
             self._on_down(error)
             if monotonic() - opened_at > self._pace.max_backoff_s:
@@ -224,6 +223,7 @@ class PeerStream(Generic[Item, Response]):
             try:
                 answer = await stub.Check(request, timeout=self._pace.probe_timeout_s)
             except grpc.RpcError as cause:
+                _raise_if_cancelled()
                 self._set_problem(_lost(self.address, from_rpc_error(cause)))
                 continue
             self.round_trip_us = round((monotonic() - began) * 1e6)
@@ -236,6 +236,12 @@ class PeerStream(Generic[Item, Response]):
         if (problem is None) != (self.problem is None):
             _log.info("%s: %s", self.address, problem or "answers again")
         self.problem = problem
+
+
+def _raise_if_cancelled() -> None:
+    """Pass on a cancellation of this task: a call that fails at the same time raises only its own failure."""
+    if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this is a task
+        raise asyncio.CancelledError
 
 
 def _lost(address: str, cause: PilotfishError) -> PilotfishError:

@@ -103,7 +103,7 @@ class Start:
         server = Server(SERVICE, "127.0.0.1", 0)
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(service, server.grpc)
         await server.start()
-        self._exits.push_async_callback(server.stop, 0.0, service.stop)
+        self._exits.push_async_callback(server.stop, 5.0, service.stop)
         client = AsyncClient(server.address, attempts=1)
         self._exits.push_async_callback(client.close)
         if is_waiting:
