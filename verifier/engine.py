@@ -11,98 +11,30 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
 
-from pilotfish.draft import Draft
 from pilotfish.engine.backend import Backend
-from pilotfish.engine.batch import Item, pack
+from pilotfish.engine.batch import pack
 from pilotfish.engine.kv import KVPool
 from pilotfish.errors import FailedPrecondition, PilotfishError, TargetFailed, UnknownSession
-from pilotfish.messages import Close, Open, Opened, Refusal, TraceContext, Verdict, VerifierLoad, Work
+from pilotfish.messages import Close, Open, Opened, Refusal, Verdict, VerifierLoad, Work
 from pilotfish.wire.values import refuse
 from verifier import acceptance
 from verifier.acceptance import Outcome, Round
 from verifier.admission import Capacity, Occupancy, objection, stale
+from verifier.passes import Ride, rounds
 from verifier.schedule import Candidate, Moment, PassLimits, Share, StartRule, plan
 from verifier.seats import Seats
 from verifier.sessions import Claim, Decision, Session, SessionKey
+from verifier.traffic import Answer, Command, Emit, Observer, PassRecord, RoundTimes
+
+__all__ = ["Answer", "Command", "Engine", "PassRecord"]
 
 _log = logging.getLogger(__name__)
 
 
-class Command(NamedTuple):
-    """An item for the engine."""
-
-    caller: str
-    stream: int  # the stream it came on: where the session's answers go from now on
-    item: Open | Work | Close
-    arrived_s: float
-    cut: str | None = None  # why its draft is less than was sent
-
-    @property
-    def key(self) -> SessionKey:
-        return SessionKey(self.caller, self.item.session)
-
-
-class RoundTimes(NamedTuple):
-    """When a round was where, on the engine's clock."""
-
-    trace: TraceContext | None
-    arrived_s: float  # its last node
-    began_s: float  # the pass
-    ended_s: float
-
-
-class Answer(NamedTuple):
-    """What the engine says about a session."""
-
-    key: SessionKey
-    stream: int
-    message: Opened | Verdict | Refusal
-    times: RoundTimes | None = None  # of a verified draft
-
-
-class PassRecord(NamedTuple):
-    """A pass that was run."""
-
-    began_s: float
-    ended_s: float
-    num_positions: int
-    num_sequences: int
-    num_prefill_positions: int  # of them, for tokens whose logits nobody needed
-    num_preempted: int  # sessions that lost their KV for it
-
-
-class Observer(Protocol):
-    """What is told of the engine's doings, on its thread."""
-
-    def passed(self, record: PassRecord) -> None:
-        """A pass has ended."""
-
-    def dropped(self, cause: str) -> None:
-        """A draft, or part of one, was dropped."""
-
-    def expired(self) -> None:
-        """A lease has run out."""
-
-
-class _Ride(NamedTuple):
-    """One session's rows in a pass, and what it commits with them."""
-
-    session: Session
-    num_context: int  # tokens in KV before the pass
-    num_pending: int  # committed tokens that it computes
-    claim: Claim | None  # None: no logits are wanted
-
-    @property
-    def num_computed(self) -> int:
-        """Committed tokens in KV after the pass; the draft's nodes lie behind them."""
-        return self.num_context + self.num_pending
-
-
-Emit: TypeAlias = Callable[[list[Answer], VerifierLoad], None]
 Accept: TypeAlias = Callable[[Sequence[Round], Tensor], list[Outcome]]
 
 
@@ -148,7 +80,7 @@ class Engine:
         self._num_waiting = 0
         self._num_opened = 0
         self._num_passes = 0
-        self._last_pass = PassRecord(0.0, 0.0, 0, 0, 0, 0)
+        self._last_pass = PassRecord()
         self._ready_since_s = inf
         self._busy_since_s: float | None = None  # None: it waits for commands
         self._is_stopping = False
@@ -232,8 +164,7 @@ class Engine:
     def _moment(self, candidates: Sequence[Candidate], now_s: float) -> Moment:
         if any(candidate.has_work for candidate in candidates):
             self._ready_since_s = min(self._ready_since_s, now_s)
-        last = self._last_pass
-        return Moment(now_s, candidates, self._ready_since_s, last.ended_s - last.began_s)
+        return Moment(now_s, candidates, self._ready_since_s, self._last_pass.length_s)
 
     def _wakes_at_s(self, now_s: float) -> float:
         wakes = [inf]
@@ -356,11 +287,11 @@ class Engine:
         rides = self._rides(shares)
         if not rides:
             return False
-        batch = pack([self._item(ride) for ride in rides], self.pool.page_size)
-        rounds = _rounds(rides)
+        batch = pack([ride.item(self.pool.pages(ride.session.key)) for ride in rides], self.pool.page_size)
+        asked = rounds(rides)
         try:
             logits = self._backend.forward(batch)
-            outcomes = self._accept(rounds, logits[:, : self._capacity.vocabulary_size]) if rounds else []
+            outcomes = self._accept(asked, logits[:, : self._capacity.vocabulary_size]) if asked else []
         except Exception as error:  # noqa: BLE001 - it fails the sessions of this pass and no others
             _log.exception("a pass of %d positions failed; its %d sessions are closed", len(batch), len(rides))
             for ride in rides:
@@ -372,27 +303,26 @@ class Engine:
             ended_s=self._clock(),
             num_positions=len(batch),
             num_sequences=len(rides),
-            num_prefill_positions=sum(ride.num_pending - (ride.claim is not None) for ride in rides),
+            num_prefill_positions=sum(ride.num_prefill for ride in rides),
             num_preempted=self._seats.num_preempted - num_preempted,
         )
         self._settle(rides, outcomes)
         self._observer.passed(self._last_pass)
         return True
 
-    def _rides(self, shares: Sequence[Share]) -> list[_Ride]:
+    def _rides(self, shares: Sequence[Share]) -> list[Ride]:
         """The shares for which there is KV. Who came first is asked first, so nobody loses what it has reserved."""
         by_age = sorted(shares, key=lambda share: self.sessions[share.key].ordinal)
         rides = [self._ride(share) for share in by_age]
         return [ride for ride in rides if ride is not None]
 
-    def _ride(self, share: Share) -> _Ride | None:
+    def _ride(self, share: Share) -> Ride | None:
         session = self.sessions[share.key]
         if not self._seats.holds(session):
             return None  # preempted for one that came before it
         claim = self._claims[share.key] if share.has_logits else None
-        ride = _Ride(session, self._seats.num_computed(session), share.num_pending, claim)
-        num_nodes = 0 if claim is None else len(claim.draft)
-        if self._seats.reserve(session, ride.num_computed + num_nodes, self.sessions.values()):
+        ride = Ride(session, self._seats.num_computed(session), share.num_pending, claim)
+        if self._seats.reserve(session, ride.num_computed + len(ride.draft), self.sessions.values()):
             return ride
         if claim is None or len(self.pool) > 1:
             return None
@@ -401,22 +331,9 @@ class Engine:
         self._seats.reserve(session, ride.num_computed + len(draft), ())
         return ride._replace(claim=claim._replace(draft=draft))
 
-    def _item(self, ride: _Ride) -> Item:
-        session, claim = ride.session, ride.claim
-        draft = Draft.EMPTY if claim is None else claim.draft
-        return Item(
-            pending=session.tokens[ride.num_context : ride.num_computed],
-            num_context=ride.num_context,
-            pages=self.pool.pages(session.key),
-            nodes=draft.tokens,
-            parents=draft.parents,
-            num_logits=0 if claim is None else 1 + len(draft),
-            num_prompt=len(session.opened.prompt),
-        )
-
     # -- settle ------------------------------------------------------------------------------------------------------
 
-    def _settle(self, rides: Sequence[_Ride], outcomes: Sequence[Outcome]) -> None:
+    def _settle(self, rides: Sequence[Ride], outcomes: Sequence[Outcome]) -> None:
         """Commit what was decided; roll KV back to what is committed by saying how long it is."""
         decided = iter(outcomes)
         for ride in rides:
@@ -430,7 +347,7 @@ class Engine:
             else:
                 self._commit(ride, ride.claim, outcome)
 
-    def _commit(self, ride: _Ride, claim: Claim, outcome: Outcome) -> None:
+    def _commit(self, ride: Ride, claim: Claim, outcome: Outcome) -> None:
         session, hand, passed = ride.session, claim.hand, self._last_pass
         ready_s = passed.began_s if hand is None else max(hand.arrived_s, session.verdict_at_s or 0.0)
         decision = Decision(
@@ -439,7 +356,7 @@ class Engine:
             is_bonus=outcome.is_bonus,
             node_probabilities=outcome.node_probabilities,
             queue_us=round(max(0.0, passed.began_s - ready_s) * 1e6),
-            pass_us=round((passed.ended_s - passed.began_s) * 1e6),
+            pass_us=round(passed.length_s * 1e6),
             pass_positions=passed.num_positions,
         )
         verdict = session.commit(claim, decision, passed.ended_s)
@@ -479,7 +396,7 @@ class Engine:
         """What the verifier says of itself."""
         last = self._last_pass
         return VerifierLoad(
-            pass_us=round((last.ended_s - last.began_s) * 1e6),
+            pass_us=round(last.length_s * 1e6),
             pass_positions=last.num_positions,
             pass_sequences=last.num_sequences,
             num_queued=self._num_waiting,
@@ -487,18 +404,3 @@ class Engine:
             num_kv_pages=self.pool.num_pages,
             num_kv_pages_used=self.pool.num_used_pages,
         )
-
-
-def _rounds(rides: Sequence[_Ride]) -> list[Round]:
-    """What acceptance is asked; the logits lie one ride after the other."""
-    rounds: list[Round] = []
-    first_row = 0
-    for session, _, _, claim in rides:
-        if claim is None:
-            continue
-        opened = session.opened
-        rounds.append(
-            Round(first_row, claim.draft, opened.sampling, opened.rule, opened.seed, position=len(session.tokens))
-        )
-        first_row += 1 + len(claim.draft)
-    return rounds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pilotfish.messages import Opened, Refusal, Verdict, VerifierLoad
 from pilotfish.telemetry import PASS, QUEUE, VERIFY, Attribute, Metric, Telemetry
 from pilotfish.tracing import AttributeValue
-from verifier.engine import Answer, PassRecord, RoundTimes
+from verifier.traffic import Answer, PassRecord, RoundTimes
 
 
 class Report:
@@ -21,7 +21,7 @@ class Report:
     def passed(self, record: PassRecord) -> None:
         telemetry = self._telemetry
         telemetry.add(Metric.PASSES)
-        telemetry.observe(Metric.PASS_SECONDS, record.ended_s - record.began_s)
+        telemetry.observe(Metric.PASS_SECONDS, record.length_s)
         telemetry.observe(Metric.PASS_POSITIONS, record.num_positions)
         telemetry.add(Metric.VERIFIED_POSITIONS, record.num_positions - record.num_prefill_positions)
         telemetry.add(Metric.PREFILL_POSITIONS, record.num_prefill_positions)

@@ -20,11 +20,12 @@ from pilotfish.v1 import verifier_pb2, verifier_pb2_grpc
 from pilotfish.wire.values import Limits, write_info
 from pilotfish.wire.verifier import VerifierInbox, write_answer, write_frame
 from verifier.admission import Capacity
-from verifier.engine import Answer, Command, Engine
+from verifier.engine import Engine
 from verifier.report import Report
 from verifier.schedule import PassLimits, StartWhenReady
 from verifier.settings import VerifierSettings
 from verifier.target import Target
+from verifier.traffic import Answer, Command
 
 if TYPE_CHECKING:
     import grpc.aio

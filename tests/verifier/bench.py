@@ -23,8 +23,9 @@ from pilotfish.messages import (
 from pilotfish.prefix import extend
 from pilotfish.tablefile import TableFile, parse
 from verifier.admission import Capacity
-from verifier.engine import Answer, Command, Engine, PassRecord
+from verifier.engine import Engine
 from verifier.schedule import PassLimits, StartRule, StartWhenReady
+from verifier.traffic import Answer, Command, PassRecord
 
 INCARNATION = 77
 NUM_IDS = 16
