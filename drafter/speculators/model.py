@@ -176,12 +176,14 @@ class ModelSpeculator(Speculator):
         for i, ask in enumerate(asks):
             text = self._texts[ask.session]
             self._texts[ask.session] = self._texts.pop(ask.session)
-            wanted = text.tokens + list(ask.draft.tokens)
+            path, num_wanted = ask.draft.tokens, len(text.tokens) + len(ask.draft)
             num_read = self._roll_back(text, ask)
-            pending = wanted[num_read : num_read + max(1, room)]
-            if self._reserve(ask.session, num_read + len(pending), kept={other.session for other in asks[:i]}):
-                rows.append(_Row(ask, pending, num_read, is_last=num_read + len(pending) == len(wanted)))
-                room -= len(pending)
+            num_rows = min(num_wanted - num_read, max(1, room))
+            pending = [*text.tokens[num_read : num_read + num_rows], *path[max(0, num_read - len(text.tokens)) :]]
+            del pending[num_rows:]
+            if self._reserve(ask.session, num_read + num_rows, kept={other.session for other in asks[:i]}):
+                rows.append(_Row(ask, pending, num_read, is_last=num_read + num_rows == num_wanted))
+                room -= num_rows
         return rows
 
     def _forward(self, rows: Sequence[_Row]) -> Tensor:
