@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,24 +94,31 @@ def cost(arm: str, measurements: Iterable[Measurement]) -> SplitCost:
         arm: its name through the services; the one in one process has the same behind a prefix.
         measurements: of both.
     """
+    is_drafted = arm != "plain"
     ours = [one for one in measurements if one.arm == arm]
     theirs = [one for one in measurements if one.arm == ONE_PROCESS + arm]
     return SplitCost(
         arm=arm,
-        through_services_ms=median([gap for one in ours for gap in gaps_ms(one.answer.rounds)]),
-        in_one_process_ms=median([gap for one in theirs for gap in gaps_ms(one.answer.rounds)]),
+        through_services_ms=median([gap for one in ours for gap in gaps_ms(one.answer.rounds, is_drafted=is_drafted)]),
+        in_one_process_ms=median([gap for one in theirs for gap in gaps_ms(one.answer.rounds, is_drafted=is_drafted)]),
         pass_ms=statistics.median(round_.pass_us / 1e3 for one in ours for round_ in one.answer.rounds),
         rate_ratio=paired_ratio(_rates(ours), _rates(theirs)),
     )
 
 
-def gaps_ms(rounds: Iterable[RoundRecord]) -> list[float]:
+def gaps_ms(rounds: Iterable[RoundRecord], *, is_drafted: bool) -> list[float]:
     """From the start of each round to that of the next, less its pass.
 
-    The first round, which reads the prompt, and the last, which nothing follows, are left out.
+    Counted where the round before was of the same kind (both with a draft, or both without): else a pass that the
+    session rode free in overlaps the round, and its time is not the split's. The first round, which reads the prompt,
+    and the last, which nothing follows, are left out.
     """
     after_prompt = list(rounds)[1:]
-    return [(after.start_us - round_.start_us - round_.pass_us) / 1e3 for round_, after in pairwise(after_prompt)]
+    return [
+        (after.start_us - round_.start_us - round_.pass_us) / 1e3
+        for before, round_, after in zip(after_prompt, after_prompt[1:], after_prompt[2:], strict=False)
+        if bool(before.num_drafted) is bool(round_.num_drafted) is bool(after.num_drafted) is is_drafted
+    ]
 
 
 def _rates(measurements: Iterable[Measurement]) -> list[list[float]]:
