@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class LayerShape:
 
 
 class KVTensors:
-    """The KV of all layers: per layer [num_slots, heads, dim] for keys and the same for values.
+    """The KV of all layers: per layer keys and values [1, heads, num_slots, dim], in memory slot by slot.
 
     Layers are made at their first write, in the shape the model has; `shapes` says them afterwards, so that nobody
     has to guess them from a config.
@@ -60,20 +60,18 @@ class KVTensors:
         destination = torch.tensor(destinations, dtype=torch.long, device=self.device)
         for tensors in self._layers.values():
             for tensor in tensors:
-                tensor.index_copy_(0, destination, tensor.index_select(0, source))
+                tensor.index_copy_(2, destination, tensor.index_select(2, source))
 
     def _make(self, index: int, shape: LayerShape) -> tuple[Tensor, Tensor]:
         self.shapes[index] = shape
-        layer = (
-            torch.zeros(self.num_slots, shape.num_heads, shape.key_dim, dtype=shape.dtype, device=self.device),
-            torch.zeros(self.num_slots, shape.num_heads, shape.value_dim, dtype=shape.dtype, device=self.device),
-        )
+        sizes = [(self.num_slots, shape.num_heads, dim) for dim in (shape.key_dim, shape.value_dim)]
+        keys, values = (torch.zeros(size, dtype=shape.dtype, device=self.device) for size in sizes)
+        layer = keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0)
         self._layers[index] = layer
         return layer
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(NamedTuple):
     """What a family does to the products of query and key before and in the softmax."""
 
     scale: float
@@ -128,7 +126,7 @@ class TorchAttention:
         self._num_rows = len(batch)
         slots = batch.slots
         is_run = slots[-1] - slots[0] == len(slots) - 1 and all(b - a == 1 for a, b in pairwise(slots))
-        self._run = slice(slots[0], slots[-1] + 1) if is_run else None
+        self._run = (slots[0], len(slots)) if is_run else None
         self._slots = None if is_run else torch.tensor(slots, dtype=torch.long, device=kv.device)
 
     def attend(
@@ -145,7 +143,7 @@ class TorchAttention:
         self._write(values, value)
         if len(self._sequences) == 1:
             return self._attend(self._sequences[0], query, keys, values, scores, window)
-        out = query.new_empty(1, self._num_rows, query.shape[1], values.shape[2])
+        out = query.new_empty(1, self._num_rows, query.shape[1], values.shape[3])
         for sequence in self._sequences:
             rows = query.narrow(2, sequence.first_row, sequence.num_rows)
             attended = self._attend(sequence, rows, keys, values, scores, window)
@@ -153,11 +151,10 @@ class TorchAttention:
         return out
 
     def _write(self, target: Tensor, rows: Tensor) -> None:
-        rows = rows[0].transpose(0, 1)
         if self._run is not None:
-            target[self._run].copy_(rows)
+            target.narrow(2, *self._run).copy_(rows)
         else:
-            target.index_copy_(0, self._slots, rows)  # type: ignore[arg-type]  # one of the two is there
+            target.index_copy_(2, self._slots, rows)  # type: ignore[arg-type]  # one of the two is there
 
 
 class _SequenceKeys:
@@ -185,14 +182,13 @@ class _SequenceKeys:
         """[1, heads, keys, dim] the sequence's keys or values from `first_key` on; a view where pages are adjacent."""
         num_tokens = self._sequence.num_tokens
         if self._is_run:
-            tokens = layer.narrow(0, self._start + first_key, num_tokens - first_key)
-        else:
-            first_page = first_key // self._page_size
-            assert self._pages is not None
-            paged = layer.view(-1, self._page_size, layer.shape[1], layer.shape[2])
-            tokens = paged.index_select(0, self._pages[first_page:]).view(-1, layer.shape[1], layer.shape[2])
-            tokens = tokens[first_key - first_page * self._page_size : num_tokens - first_page * self._page_size]
-        return tokens.transpose(0, 1).unsqueeze(0)
+            return layer.narrow(2, self._start + first_key, num_tokens - first_key)
+        first_page = first_key // self._page_size
+        assert self._pages is not None
+        paged = layer[0].transpose(0, 1).view(-1, self._page_size, layer.shape[1], layer.shape[3])
+        tokens = paged.index_select(0, self._pages[first_page:]).view(-1, layer.shape[1], layer.shape[3])
+        start = first_page * self._page_size
+        return tokens[first_key - start : num_tokens - start].transpose(0, 1).unsqueeze(0)
 
     def select(self, tokens: Tensor, row: int, window: int | None) -> Tensor:
         """[1, heads, keys, dim] of the gathered `tokens` exactly those a row sees, in order of position."""
@@ -276,7 +272,7 @@ def _attend_fused(
         )
     else:
         out = _attend_folded(query, key, value, sequence.mask(window, num_groups, query.dtype), scores)
-    return out.reshape(1, num_query_heads, num_rows, values.shape[2]).transpose(1, 2)
+    return out.reshape(1, num_query_heads, num_rows, values.shape[3]).transpose(1, 2)
 
 
 def _attend_rowwise(
@@ -288,7 +284,7 @@ def _attend_rowwise(
     for row in range(sequence.num_rows):
         row_key, row_value = sequence.select(key, row, window), sequence.select(value, row, window)
         rows.append(_attend_folded(query.narrow(2, row, 1), row_key, row_value, None, scores))
-    out = torch.stack([row.reshape(query.shape[1], values.shape[2]) for row in rows])
+    out = torch.stack([row.reshape(query.shape[1], values.shape[3]) for row in rows])
     return out.unsqueeze(0)
 
 
