@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-MAX_TURNS = 4  # a session that cannot make every pass takes every second, third or fourth
+MAX_PASSES = 4  # from one draft of a session to its next, at the most
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ class Profile:
         """E by γ, from γ = 0: one token, and one more for each node that holds."""
         return tuple(accumulate(self.survival, initial=1.0))
 
+    def tokens(self, gamma: int, passes: int) -> float:
+        """Expected in `passes` passes, the last of which carries the draft and the others one token each."""
+        return passes + self.expected_tokens[gamma] - self.expected_tokens[passes - 1]
+
     def num_worthy(self, price: float) -> int:
         """Depth to which nodes are worth the price."""
         return next((depth for depth, survival in enumerate(self.survival) if survival < price), len(self.survival))
@@ -45,49 +49,58 @@ class Plan:
     price: float  # μ: what one more position in a pass costs everybody, in tokens
     period_s: float  # from the start of a pass to the start of the next
     pass_s: float  # length of a pass
-    capacity: int  # positions a pass should carry: what is ready beyond it takes the next one
     tokens_per_s: float  # what all sessions together are predicted to get
-    kind: int = 0  # bit k is set where some session takes every (k+1)-th pass with a draft; 0: everybody runs free
+    kind: int = 0  # bit k is set where some session brings a draft to every (k+1)-th pass; 0: everybody runs free
 
     @staticmethod
     def plain(num_sessions: int, pass_s: float) -> Plan:
         """Everybody runs free: one position and one token a session and pass."""
-        return Plan(math.inf, pass_s, pass_s, num_sessions, num_sessions / pass_s if pass_s else 0.0)
+        return Plan(math.inf, pass_s, pass_s, num_sessions / pass_s if pass_s else 0.0)
 
 
 class Choice(NamedTuple):
     """How one session answers a plan."""
 
     gamma: int  # 0: it runs free
-    turns: int  # it takes part in every `turns`-th pass
+    passes: (
+        int  # from one of its drafts to the next; 1: it is held until its draft is there, more: it runs on meanwhile
+    )
+
+    @property
+    def is_held(self) -> bool:
+        return self.gamma > 0 and self.passes == 1
 
 
 def choose(profile: Profile, plan: Plan, max_gamma: int) -> Choice:
-    """The γ and turns that earn most under the plan: tokens less the price of the positions, per pass.
+    """The γ that earns most under the plan: tokens less the price of the positions, per pass.
 
-    For each number of turns the draft goes as deep as its nodes are worth the price and as it can be back in time.
+    A session whose draft can be back before the next pass is held for it. Where that takes k > 1 passes the session
+    does not wait: it runs free, one token a pass, and of the draft counts what hangs below those tokens. That costs no
+    position more than standing by (what is committed already need not be verified) and never commits less:
+
+        held        1 + s₁ + … + s_γ   tokens a pass
+        running on  k + s_k + … + s_γ  tokens in k passes
     """
     if math.isinf(plan.price):
         return Choice(0, 1)
     depth = min(profile.num_worthy(plan.price), max_gamma)
     best, best_worth = Choice(0, 1), 1.0 - plan.price
-    for turns in range(1, MAX_TURNS + 1):
-        spare_s = turns * plan.period_s - plan.pass_s - profile.away_s(0)
-        gamma = min(depth, _num_fitting(spare_s, profile.token_s, depth))
-        if gamma < 1:
+    for passes in range(1, MAX_PASSES + 1):
+        spare_s = passes * plan.period_s - plan.pass_s - profile.away_s(0)
+        gamma = _num_fitting(spare_s, profile.token_s, depth)
+        if gamma < passes:
             continue
-        worth = (profile.expected_tokens[gamma] - plan.price * (gamma + 1)) / turns
+        worth = (profile.tokens(gamma, passes) - plan.price * (gamma + 1)) / passes
         if worth > best_worth + 1e-9:
-            best, best_worth = Choice(gamma, turns), worth
+            best, best_worth = Choice(gamma, passes), worth
         if gamma == depth:
-            break  # more turns would only make it wait
+            break  # more passes would only delay it
     return best
 
 
 def _num_fitting(spare_s: float, token_s: float, most: int) -> int:
     """Draft steps that fit into the spare time, `most` at the most; a hair too late is in time."""
-    if spare_s < 0.0 and spare_s > -1e-9:
-        spare_s = 0.0
-    if spare_s < 0.0:
+    if spare_s < -1e-9:
         return 0
+    spare_s = max(spare_s, 0.0)
     return most if token_s <= 0.0 else min(most, int(spare_s / token_s * (1.0 + 1e-6) + 1e-6))

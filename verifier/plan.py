@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.price import MAX_TURNS, Plan, Profile
+from pilotfish.price import MAX_PASSES, Plan, Profile
 
 Array = NDArray[np.float64]
 CostCurve = Callable[[Array], Array]  # positions in a pass -> its length in seconds, elementwise
@@ -28,7 +28,6 @@ MIN_GAIN = 0.01  # over plain decoding: less is not worth the risk
 PRICES = (0.0, 0.02, 0.05, 0.1, 0.16, 0.23, 0.31, 0.4, 0.5, 0.61, 0.73, 0.86, 1.0)
 NUM_STEPS = 10
 MAX_CLASSES = 12
-CAPACITY_SLACK = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,6 @@ def solve(
         price=float(prices[best]),
         period_s=float(found.period_s[best]),
         pass_s=float(found.pass_s[best]),
-        capacity=int(np.ceil(found.positions[best] * CAPACITY_SLACK)) if found.kind[best] > 1 else 0,
         tokens_per_s=float(found.tokens_per_s[best]),
         kind=int(found.kind[best]),
     )
@@ -112,7 +110,6 @@ class _Found:
     tokens_per_s: Array
     period_s: Array
     pass_s: Array
-    positions: Array
     kind: NDArray[np.int64]
 
 
@@ -168,25 +165,31 @@ def _fixed_points(table: _Table, cost: CostCurve, wanted_s: Array, prices: Array
     """Follow each candidate to where its answers and its pass length agree; those that never do earn nothing."""
     depth = (table.survival[None] >= prices[:, None, None]).sum(2)  # [candidates, K] nodes worth the price
     pass_s = np.full_like(wanted_s, plain_s)
-    gamma, turns = _answers(table, depth, prices, np.maximum(wanted_s, pass_s), pass_s)
+    gamma, passes = _answers(table, depth, prices, np.maximum(wanted_s, pass_s), pass_s)
     for _ in range(NUM_STEPS):
-        positions = ((gamma + 1) / turns * table.count).sum(1)
+        positions = ((gamma + 1) / passes * table.count).sum(1)
         pass_s = (pass_s + cost(positions)) / 2
-        gamma, turns = _answers(table, depth, prices, np.maximum(wanted_s, pass_s), pass_s)
-    positions = ((gamma + 1) / turns * table.count).sum(1)
+        gamma, passes = _answers(table, depth, prices, np.maximum(wanted_s, pass_s), pass_s)
+    positions = ((gamma + 1) / passes * table.count).sum(1)
     pass_s = cost(positions)
     period_s = np.maximum(wanted_s, pass_s)
-    rows = np.arange(len(table.count))
-    tokens = (table.expected[rows[None], gamma] / turns * table.count).sum(1)
+    tokens = (_tokens(table, gamma, passes) / passes * table.count).sum(1)
     back_s = pass_s[:, None] + table.away_s + table.token_s * gamma
-    is_in_time = ((back_s <= turns * period_s[:, None] * 1.001) | (gamma == 0)).all(1)
-    bits = np.where(gamma > 0, 1 << (turns - 1), 0)
+    is_in_time = ((back_s <= passes * period_s[:, None] * 1.001) | (gamma == 0)).all(1)
+    bits = np.where(gamma > 0, 1 << (passes - 1), 0)
     kind = np.bitwise_or.reduce(bits, axis=1)
-    return _Found(np.where(is_in_time, tokens / period_s, 0.0), period_s, pass_s, positions, kind)
+    return _Found(np.where(is_in_time, tokens / period_s, 0.0), period_s, pass_s, kind)
+
+
+def _tokens(table: _Table, gamma: NDArray[np.int64], passes: NDArray[np.int64] | int) -> Array:
+    """Expected in `passes` passes: `pilotfish.price.Profile.tokens`, [candidates, K]."""
+    rows = np.arange(len(table.count))[None]
+    head = np.broadcast_to(np.minimum(np.asarray(passes) - 1, table.max_gamma), gamma.shape)
+    return np.asarray(passes + table.expected[rows, gamma] - table.expected[rows, head], dtype=np.float64)
 
 
 def _trust_of(kind: NDArray[np.int64], trust: Mapping[int, float]) -> Array:
-    factors = np.ones(1 << MAX_TURNS)
+    factors = np.ones(1 << MAX_PASSES)
     for measured, factor in trust.items():
         factors[measured] = factor
     return factors[kind]
@@ -195,19 +198,18 @@ def _trust_of(kind: NDArray[np.int64], trust: Mapping[int, float]) -> Array:
 def _answers(
     table: _Table, depth: NDArray[np.int64], prices: Array, period_s: Array, pass_s: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`pilotfish.price.choose` for every candidate and class: γ and turns, [candidates, K]."""
+    """`pilotfish.price.choose` for every candidate and class: γ and passes, [candidates, K]."""
     shape = depth.shape
     best = np.broadcast_to(1.0 - prices[:, None], shape).copy()
-    gamma, turns = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.int64)
-    rows = np.arange(shape[1])[None]
+    gamma, passes = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        for k in range(1, MAX_TURNS + 1):
+        for k in range(1, MAX_PASSES + 1):
             spare = k * period_s[:, None] - pass_s[:, None] - table.away_s
             fitting = np.where(table.token_s > 0, spare / table.token_s + 1e-6, np.inf)
             fits = np.where(spare >= -1e-9, np.minimum(depth, fitting), 0).astype(np.int64)
-            worth = (table.expected[rows, fits] - prices[:, None] * (fits + 1)) / k
-            is_better = (fits > 0) & (worth > best + 1e-9)
+            worth = (_tokens(table, fits, k) - prices[:, None] * (fits + 1)) / k
+            is_better = (fits >= k) & (worth > best + 1e-9)
             best = np.where(is_better, worth, best)
             gamma = np.where(is_better, fits, gamma)
-            turns = np.where(is_better, k, turns)
-    return gamma, turns
+            passes = np.where(is_better, k, passes)
+    return gamma, passes

@@ -5,9 +5,8 @@ are ready, and those who are waited for, the time until then. So a pass is held 
 
     (their tokens) × (length of a pass)  >  (their tokens + ready tokens) × (time until the last of them is due).
 
-No clock tick is needed: sessions of one round-trip time fall into step, and those that cannot make every pass form
-turns, because a pass takes no more than the plan's capacity and leaves the rest for the next one. A draft that is past
-its time is waited for by nobody.
+No clock tick is needed: sessions of one round-trip time fall into step. A draft that is past its time is waited for by
+nobody.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Ready:
     num_positions: int
 
 
-def wait_until(now_s: float, ready: Ready, due: Iterable[Due], pass_s: float, capacity: int | None) -> float | None:
+def wait_until(now_s: float, ready: Ready, due: Iterable[Due], pass_s: float) -> float | None:
     """When to look again; None: start the pass now.
 
     Args:
@@ -42,20 +41,14 @@ def wait_until(now_s: float, ready: Ready, due: Iterable[Due], pass_s: float, ca
         ready: what is there; no positions at all waits for whatever comes first.
         due: drafts on their way.
         pass_s: length of the pass that would start.
-        capacity: positions that a pass should carry; None: as many as there are.
     """
     coming = sorted((draft for draft in due if draft.expected_s > now_s), key=attrgetter("expected_s"))
     if not ready.num_positions:
         return coming[0].expected_s if coming else None
-    room = None if capacity is None else capacity - ready.num_positions
     gained, until = 0.0, None
     for draft in coming:
         if draft.expected_s - now_s >= pass_s:
             break
-        if room is not None:
-            room -= draft.num_positions
-            if room < 0:
-                break
         gained += draft.tokens
         if gained * pass_s > (gained + ready.tokens) * (draft.expected_s - now_s):
             until = draft.expected_s

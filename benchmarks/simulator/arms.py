@@ -31,9 +31,9 @@ class Fixed:
     def end(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         """Nothing to forget."""
 
-    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float]:
+    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float, bool]:
         gamma = self.gamma_for(verifier)
-        return gamma, expected_tokens(sequence.request.alpha(sequence.num_tokens), gamma)
+        return gamma, expected_tokens(sequence.request.alpha(sequence.num_tokens), gamma), True
 
     def gamma_for(self, verifier: Verifier) -> int:
         return self.gamma
@@ -43,9 +43,6 @@ class Fixed:
 
     def after_pass(self, verifier: Verifier, num_tokens: int, seconds: float, now_s: float) -> None:
         """Plans nothing."""
-
-    def capacity(self, verifier: Verifier) -> int | None:
-        return None
 
 
 class Table(Fixed):
@@ -81,7 +78,7 @@ class Ours:
     def end(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         self._planner(verifier, now_s).remove(sequence)
 
-    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float]:
+    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float, bool]:
         planner = self._planner(verifier, now_s)
         profile = self._profile(verifier, sequence)
         planner.put(sequence, profile)
@@ -89,7 +86,8 @@ class Ours:
         gamma = choice.gamma
         if not self._knows_alpha:
             gamma = self._explore(verifier, sequence, gamma, planner.num_sessions)
-        return gamma, profile.expected_tokens[min(gamma, len(profile.survival))]
+        is_held = choice.is_held if choice.gamma else False
+        return gamma, profile.expected_tokens[min(gamma, len(profile.survival))], is_held
 
     def _explore(self, verifier: Verifier, sequence: Served, gamma: int, num_sessions: int) -> int:
         sequence.drafts += 1
@@ -115,10 +113,6 @@ class Ours:
         planner = self._planner(verifier, now_s)
         planner.observe(num_tokens, seconds)
         planner.update(now_s)
-
-    def capacity(self, verifier: Verifier) -> int | None:
-        plan = self._planner(verifier, 0.0).plan
-        return plan.capacity or None if plan.kind else None
 
     def _planner(self, verifier: Verifier, now_s: float) -> Planner:
         if verifier.state is None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from benchmarks.simulator.world import DrafterModel, Network, Outcome, Request, VerifierModel
 from verifier.tempo import Due, Ready, wait_until
@@ -22,11 +22,15 @@ class Served:
     request: Request
     start_s: float
     num_tokens: float = 0.0
-    gamma: int = 0
+    gamma: int = 0  # of the draft on its way; 0: none is
+    is_held: bool = False  # for the draft; else it runs on meanwhile
+    base: float = 0.0  # tokens when the draft began
+    num_right: int = 0  # leading nodes of the draft that the target agrees with
     arrives_s: float = 0.0  # of its next draft
     expected_s: float = 0.0  # the same as foreseen, slack included
     expected_tokens: float = 1.0
     first_token_s: float | None = None
+    last_gamma: int = 0
     memory: object = None  # the arm's own
     drafts: int = 0
 
@@ -42,17 +46,14 @@ class Arm(Protocol):
     def end(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         """A request has ended."""
 
-    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float]:
-        """γ of the next round, and the tokens expected of it."""
+    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float, bool]:
+        """γ of the next round, the tokens expected of it, and whether the session is held for it."""
 
     def learn(self, sequence: Served, gamma: int, num_accepted: int) -> None:
         """A round has ended."""
 
     def after_pass(self, verifier: Verifier, num_tokens: int, seconds: float, now_s: float) -> None:
         """A pass has ended; seconds since the end of the one before it."""
-
-    def capacity(self, verifier: Verifier) -> int | None:
-        """Positions a pass should carry; None: all that is ready."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,17 +63,25 @@ class Verifier:
     model: VerifierModel
     drafter: DrafterModel
     network: Network
-    free: dict[Served, None] = field(default_factory=dict)
-    away: dict[Served, None] = field(default_factory=dict)
+    free: dict[Served, None] = field(default_factory=dict)  # ride in every pass
+    away: dict[Served, None] = field(default_factory=dict)  # held until their draft is there
     is_busy: bool = False
     last_end_s: float = 0.0
     last_pass_s: float = 0.0
+    num_drafting: int = 0
     state: object = None  # the arm's own
     wake: int = 0  # number of the wake-up that counts
 
     @property
     def num_sessions(self) -> int:
         return len(self.free) + len(self.away)
+
+
+class Pass(NamedTuple):
+    """A pass that is under way."""
+
+    riders: list[Served]
+    began_s: float
 
 
 class Simulation:
@@ -100,8 +109,8 @@ class Simulation:
                 self._arrive(payload, now_s)
             elif kind == "end":
                 assert verifier is not None
-                assert isinstance(payload, list)
-                self._end_pass(verifier, payload, now_s)
+                assert isinstance(payload, Pass)
+                self._end_pass(verifier, payload.riders, payload.began_s, now_s)
             else:
                 assert verifier is not None
                 if payload == verifier.wake:
@@ -128,23 +137,34 @@ class Simulation:
 
     def _launch(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         """Decide the sequence's next round."""
-        gamma, expected_tokens = self._arm.decide(verifier, sequence, now_s)
+        gamma, expected_tokens, is_held = self._arm.decide(verifier, sequence, now_s)
         if now_s > self._warm_s:
             self.outcome.num_rounds += 1
-            self.outcome.num_switches += abs(gamma - sequence.gamma) > 1 or (gamma == 0) != (sequence.gamma == 0)
-        sequence.gamma, sequence.expected_tokens = gamma, expected_tokens
-        if not gamma:
+            self.outcome.num_switches += abs(gamma - sequence.last_gamma) > 1
+        sequence.gamma = sequence.last_gamma = gamma
+        sequence.expected_tokens, sequence.is_held = expected_tokens, is_held
+        if not gamma or not is_held:
             verifier.free[sequence] = None
+        if not gamma:
             return
+        sequence.base, sequence.num_right = sequence.num_tokens, self._num_right(sequence)
         drafter, network = verifier.drafter, verifier.network
-        crowding = max(1.0, len(verifier.away) / drafter.batch)
+        verifier.num_drafting += 1
+        crowding = max(1.0, verifier.num_drafting / drafter.batch)
         away_s = drafter.start_s + gamma * drafter.token_s * crowding + sequence.request.round_trip_s
         sequence.expected_s = now_s + away_s * (1.0 + SLACK) + network.jitter_s
         sequence.arrives_s = (
             now_s + away_s * (1.0 + network.jitter * self._chance.random()) + network.jitter_s * self._chance.random()
         )
-        verifier.away[sequence] = None
-        self._wake(verifier, sequence.arrives_s)
+        if is_held:
+            verifier.away[sequence] = None
+            self._wake(verifier, sequence.arrives_s)
+
+    def _num_right(self, sequence: Served) -> int:
+        alpha, num_right = sequence.request.alpha(sequence.num_tokens), 0
+        while num_right < sequence.gamma and self._chance.random() < alpha:
+            num_right += 1
+        return num_right
 
     def _wake(self, verifier: Verifier, time_s: float) -> None:
         self._at(time_s, "wake", verifier, verifier.wake)
@@ -156,72 +176,75 @@ class Simulation:
         there = [sequence for sequence in verifier.away if sequence.arrives_s <= now_s]
         if not there and not verifier.free:
             return
-        capacity = self._arm.capacity(verifier)
-        taken, positions, tokens = self._take(verifier, there, capacity)
+        riders = [*there, *verifier.free]
+        positions = sum(self._num_positions(sequence, now_s) for sequence in riders)
+        tokens = sum(sequence.expected_tokens for sequence in there) + len(verifier.free)
         due = [
             Due(sequence.expected_s, sequence.expected_tokens, sequence.gamma + 1)
             for sequence in verifier.away
             if sequence.arrives_s > now_s
         ]
-        if until_s := wait_until(now_s, Ready(tokens, positions), due, verifier.last_pass_s, capacity):
+        if until_s := wait_until(now_s, Ready(tokens, positions), due, verifier.last_pass_s):
             self._wake(verifier, until_s)
             return
         verifier.is_busy = True
         verifier.wake += 1
-        for sequence in taken:
-            verifier.away.pop(sequence)
-        batch = taken + list(verifier.free)
+        for sequence in there:
+            del verifier.away[sequence]
         verifier.free.clear()
         verifier.last_pass_s = verifier.model.seconds(positions)
         if now_s > self._warm_s:
             self.outcome.num_positions += positions
-        self._at(now_s + verifier.last_pass_s, "end", verifier, batch)
+        self._at(now_s + verifier.last_pass_s, "end", verifier, Pass(riders, now_s))
 
-    def _take(self, verifier: Verifier, there: list[Served], capacity: int | None) -> tuple[list[Served], int, float]:
-        """Who rides in the pass: all that run free, and drafts by arrival up to the capacity."""
-        positions, tokens = len(verifier.free), float(len(verifier.free))
-        taken: list[Served] = []
-        for sequence in sorted(there, key=lambda sequence: sequence.arrives_s):
-            if capacity is not None and taken and positions + sequence.gamma + 1 > capacity:
-                break
-            taken.append(sequence)
-            positions += sequence.gamma + 1
-            tokens += sequence.expected_tokens
-        return taken, positions, tokens
+    def _num_positions(self, sequence: Served, now_s: float) -> int:
+        """Of a sequence in a pass that begins now: its last token, and what hangs below it of a draft that is there."""
+        num_used = int(sequence.num_tokens - sequence.base)
+        is_there = sequence.gamma > num_used and sequence.arrives_s <= now_s and sequence.num_right >= num_used
+        return 1 + (sequence.gamma - num_used if is_there else 0)
 
-    def _end_pass(self, verifier: Verifier, batch: list[Served], now_s: float) -> None:
+    def _end_pass(self, verifier: Verifier, riders: list[Served], began_s: float, now_s: float) -> None:
         verifier.is_busy = False
-        num_committed = 0
-        for sequence in batch:
-            num_committed += self._verdict(sequence, now_s)
+        num_committed, decided = 0, []
+        for sequence in riders:
+            committed, is_over = self._verdict(verifier, sequence, began_s, now_s)
+            num_committed += committed
+            decided.append((sequence, is_over))
         self._arm.after_pass(verifier, num_committed, now_s - verifier.last_end_s, now_s)
         verifier.last_end_s = now_s
-        for sequence in batch:
+        for sequence, is_over in decided:
             if sequence.num_tokens >= sequence.request.num_output_tokens:
                 self._finish(verifier, sequence, now_s)
-            else:
+            elif is_over:
                 self._launch(verifier, sequence, now_s)
+            else:
+                verifier.free[sequence] = None
         for sequence in verifier.away:
             if sequence.arrives_s > now_s:
                 self._wake(verifier, sequence.arrives_s)
         self._consider(verifier, now_s)
 
-    def _verdict(self, sequence: Served, now_s: float) -> int:
-        gamma, accepted = sequence.gamma, 0
-        alpha = sequence.request.alpha(sequence.num_tokens)
-        while accepted < gamma and self._chance.random() < alpha:
-            accepted += 1
+    def _verdict(self, verifier: Verifier, sequence: Served, began_s: float, now_s: float) -> tuple[int, bool]:
+        """Tokens committed, and whether the sequence's round is over."""
+        gamma = sequence.gamma
+        num_used = int(sequence.num_tokens - sequence.base) if gamma else 0
+        is_there = gamma > 0 and sequence.arrives_s <= began_s
+        num_accepted = max(0, sequence.num_right - num_used) if is_there else 0
         left = sequence.request.num_output_tokens - sequence.num_tokens
-        committed = int(min(accepted + 1, left))
+        committed = int(min(num_accepted + 1, left))
         sequence.num_tokens += committed
         if sequence.first_token_s is None:
             sequence.first_token_s = now_s
-        self._arm.learn(sequence, gamma, accepted)
         if now_s > self._warm_s:
             self.outcome.num_tokens += committed
-            self.outcome.num_drafted += gamma
-            self.outcome.num_accepted += accepted
-        return committed
+        if gamma and not is_there:
+            return committed, False
+        verifier.num_drafting -= gamma > 0
+        self._arm.learn(sequence, gamma, sequence.num_right)
+        if now_s > self._warm_s:
+            self.outcome.num_drafted += max(0, gamma - num_used) if sequence.num_right >= num_used else 0
+            self.outcome.num_accepted += num_accepted
+        return committed, True
 
     def _finish(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         self._arm.end(verifier, sequence, now_s)
