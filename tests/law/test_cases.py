@@ -258,6 +258,14 @@ def test_p_that_is_q_or_nearly_leaves_a_token_from_p(rule: chain.ChainRule, diff
         assert len(outcome.path) == (difference >= -1e-16)
 
 
+@pytest.mark.parametrize("rule", [TOKEN, BLOCK])
+def test_chain_whose_q_is_p_is_kept_whole(rule: chain.ChainRule) -> None:
+    """With q = p at every node no uniform rejects anything: 0/0 counts as 1."""
+    q = Distribution((0, 1), (1, 3))
+    outcome = decide(rule, [[0.25, 0.75, 0.0]] * 4, Draft.chain([0, 1, 0], [q] * 3), JUST_UNDER_ONE, 0.5)
+    assert outcome == Outcome((0, 1, 2), 1, True, b"\xff" * 3)
+
+
 def test_residual_that_rounds_to_zero_falls_back_to_p() -> None:
     """Where nothing is left of max(0, p - q), p itself is drawn from."""
     rounds = [Round(0, Draft.chain([0], [Distribution((0, 1), (1, 3))]), Sampling(), Rule.TOKEN, 0, 0)]

@@ -76,6 +76,8 @@ def test_inversion_divides_the_uniforms_by_weight() -> None:
     drawn = draw(weights.expand(6000, -1), [(step + 0.5) / 6000 for step in range(6000)])
     assert torch.bincount(torch.tensor(drawn), minlength=6).tolist() == [0, 3000, 0, 1000, 2000, 0]
     assert draw(weights, [0.0]) == [1]
+    assert draw(weights, [0.5 - 2.0**-53]) == [1]
+    assert draw(weights, [0.5]) == [3]
     assert draw(weights, [1.0 - 2.0**-53]) == [4]
 
 
