@@ -138,7 +138,7 @@ def model_arms(arguments: argparse.Namespace, clock: Callable[[], float]) -> dic
     settings = DrafterSettings(model=arguments.model, dtype=arguments.dtype, device=arguments.device, threads=1)
     loaded, facts, _ = load(settings)
     backend = TimedBackend(loaded, clock)
-    speculator = ModelSpeculator(backend, facts, num_kv_pages=4096)
+    speculator = ModelSpeculator(backend, facts, num_kv_pages=1024)
     chance = random.Random(0)
     arms: dict[str, Arm] = {}
     for batch in arguments.batch:

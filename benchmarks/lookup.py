@@ -48,7 +48,7 @@ def record(model: str, dtype: str, num_tokens: int, chosen: Sequence[prompts.Pro
     """Greedy answers, all drafted together by the model speculator: at T = 0 that is the model's own text."""
     tokenizer = load_tokenizer(model)
     backend, facts, _ = load(DrafterSettings(model=model, dtype=dtype))
-    rounds = Rounds(ModelSpeculator(backend, facts, num_kv_pages=8192), time.monotonic)
+    rounds = Rounds(ModelSpeculator(backend, facts, num_kv_pages=2048), time.monotonic)
     texts = {
         index.to_bytes(16, "big"): tokenizer.apply_chat_template([{"role": "user", "content": prompt.text}])
         for index, prompt in enumerate(chosen)
