@@ -62,11 +62,12 @@ def test_ties_are_kept_from_the_lowest_id_on(parameters: Sampling, logits: list[
     assert law[0].tolist() == pytest.approx(reference(logits, parameters), abs=1e-12)
 
 
-@pytest.mark.parametrize("num_sorted", [(1,), (2, 3), (4, 16), (600,)])
-@pytest.mark.parametrize("parameters", [Sampling(top_p=0.9), Sampling(top_k=7), Sampling(top_k=300, top_p=0.8)])
-def test_partial_selection_changes_nothing(num_sorted: tuple[int, ...], parameters: Sampling) -> None:
+@pytest.mark.parametrize("num_sorted", [(1,), (2, 3), (4, 16), (150,), (600,)])
+@pytest.mark.parametrize("parameters", [Sampling(top_p=0.9), Sampling(top_k=7), Sampling(top_k=300, top_p=0.4)])
+@pytest.mark.parametrize("scale", [2.0, 0.2])
+def test_partial_selection_changes_nothing(num_sorted: tuple[int, ...], parameters: Sampling, scale: float) -> None:
     """However few ids are sorted first, what is kept is the same as after a full sort, ties included."""
-    weights = (rows(5, 500, seed=3).round(decimals=1) / 1.0).exp()
+    weights = (rows(5, 500, seed=3) * scale).round(decimals=1).exp()
     whole = sampling.truncate(weights.clone(), [parameters] * 5, ())
     assert torch.equal(sampling.truncate(weights.clone(), [parameters] * 5, num_sorted), whole)
 
