@@ -84,6 +84,7 @@ class Bench:
         limits: PassLimits | None = None,
         start_rule: StartRule | None = None,
         backend: Any = None,
+        vocabulary_size: int | None = None,
         **engine_keys: Any,
     ) -> None:
         self.table = table
@@ -94,7 +95,7 @@ class Bench:
         self.capacity = Capacity(
             incarnation=INCARNATION,
             vocabulary_hash=table.vocabulary_hash,
-            vocabulary_size=table.vocabulary_size,
+            vocabulary_size=vocabulary_size or table.vocabulary_size,
             context_length=table.context_length,
             page_size=page_size,
             num_pages=num_pages,
