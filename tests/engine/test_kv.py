@@ -178,10 +178,13 @@ class PoolMachine(RuleBasedStateMachine):
         self.opened = 0
 
     @rule(
-        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=18),
+        length=st.integers(1, 17),
+        fork=st.sampled_from([0, PAGE, PAGE + 2, 17]),
         salt=st.sampled_from(["", "x"]),
     )
-    def open(self, tokens: list[int], salt: str) -> None:
+    def open(self, length: int, fork: int, salt: str) -> None:
+        """Prompts that agree up to a fork, so that they often share pages."""
+        tokens = ([0] * fork + [1] * 17)[:length]
         name, self.opened = self.opened, self.opened + 1
         expected = self.pool.lookup(tokens, salt)
         assert self.pool.open(name, tokens, salt) == expected < len(tokens)
@@ -201,7 +204,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.reserve(name, stop)
         tokens = self.tokens[name]
         while len(tokens) < stop:
-            tokens.append(data.draw(st.integers(0, 1)))
+            tokens.append(name % 2)
         for index, slot in enumerate(slots_of(self.pool.pages(name), start, stop, PAGE), start):
             self.kv[slot] = (f"{self.salts[name]}{tokens[:index]}", tokens[index])
         self.pool.advance(name, stop)
