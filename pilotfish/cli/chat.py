@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -154,7 +155,7 @@ def _lines(terminal: Terminal) -> Iterator[str]:
         import readline  # noqa: F401 - gives `input` a history and line editing
     while True:
         try:
-            line = input("> ")
+            line = input("> " if sys.stdin.isatty() else "")
         except EOFError:
             terminal.write("\n")
             return

@@ -20,7 +20,7 @@ from pilotfish.errors import ConfigurationError
 READY_TIMEOUT_S = 300.0
 INTERRUPTED = 130
 COLOURS = {"coordinator": "cyan", "drafter": "yellow", "verifier": "blue"}
-NUMBERS = {"gamma": 0, "port": 0, "threads": 1, "timeout": 1}  # options that are one, and the least they may be
+NUMBERS = {"gamma": (0, 1024), "port": (0, 65535), "threads": (1, 1024), "timeout": (1, 86400)}  # and their bounds
 OPTIONS = ("model", "drafter", "gamma", "dtype", "device", "host", "port", "threads", "timeout")
 
 
@@ -172,8 +172,11 @@ def _checked(from_file: dict[str, Any], path: Path, given: set[str]) -> dict[str
             raise ConfigurationError(f"{path}: no option {key!r}; there are {', '.join(OPTIONS)}", field=key)
         if key not in NUMBERS and not isinstance(value, str):
             raise ConfigurationError(f"{path}: {key} is {value!r}; it takes a text", field=key)
-        if key in NUMBERS and not (type(value) in {int, float} and value >= NUMBERS[key]):
-            raise ConfigurationError(f"{path}: {key} is {value!r}; it takes a number from {NUMBERS[key]}", field=key)
+        if key in NUMBERS:
+            least, most = NUMBERS[key]
+            if type(value) not in {int, float} or not least <= value <= most:
+                what = f"it takes a number from {least} to {most}"
+                raise ConfigurationError(f"{path}: {key} is {value!r}; {what}", field=key)
     return {key: value for key, value in from_file.items() if key not in given}
 
 
