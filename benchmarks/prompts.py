@@ -28,6 +28,7 @@ from types import MappingProxyType
 from benchmarks.documents import REWRITINGS
 from benchmarks.passages import PASSAGES
 from pilotfish.download import Part, PinnedFile, bring
+from pilotfish.errors import NotFound
 from pilotfish.models import cache_directory
 
 HUMAN_EVAL = PinnedFile(
@@ -88,12 +89,12 @@ def prompts(sets: Sequence[str] = (), *, is_held_out: bool | None = True, per_se
         per_set: at most so many of each, the first ones.
 
     Raises:
-        KeyError: no such set; the message names those there are.
-        ModelError: a data set cannot be had from the registry.
+        NotFound: no such set; the message names those there are.
+        PilotfishError: a data set cannot be had from the registry.
     """
     for name in sets:
         if name not in SETS:
-            raise KeyError(f"no prompt set {name!r}; there are {', '.join(SETS)}")
+            raise NotFound(f"no prompt set {name!r}; there are {', '.join(SETS)}")
     found: list[Prompt] = []
     for name in sets or SETS:
         texts = enumerate(SETS[name]())
