@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from coordinator import router
@@ -85,17 +86,23 @@ class Roster:
         Raises:
             Unavailable: none came up in time; the message says what is the matter with each.
         """
+        if not await self.wait_until(lambda: self.has_verifier, timeout_s):
+            raise no_verifier(list(self.verifiers.values()))
+        peer = self.choose_verifier(avoid)
+        assert peer is not None, "one is up"
+        return peer
+
+    async def wait_until(self, claim: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether something comes to hold of the peers in time."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_s
-        while (peer := self.choose_verifier(avoid)) is None:
-            changed = self._changed
-            try:
+        while not claim():
+            if loop.time() >= end_s:
+                return False
+            with suppress(TimeoutError):
                 # A peer's health may change without a sign, so look again now and then.
-                await asyncio.wait_for(changed.wait(), min(0.25, max(end_s - loop.time(), 0)))
-            except TimeoutError:
-                if loop.time() >= end_s:
-                    raise no_verifier(list(self.verifiers.values())) from None
-        return peer
+                await asyncio.wait_for(self._changed.wait(), min(0.25, end_s - loop.time()))
+        return True
 
     def choose_drafter(self, speculator: str | None) -> DrafterPeer | None:
         """A drafter for a request; None: none is up that offers the speculator."""
