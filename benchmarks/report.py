@@ -30,6 +30,7 @@ class Cell:
     num_answers: int
     tokens_per_s: Estimate | None  # None: no answer was long enough
     ratio: Estimate | None  # rate over that of the baseline, prompt by prompt
+    ratio_beside_drafting: Estimate | None  # the same if drafting took no time; None: nothing was drafted
     tokens_per_pass: float
     acceptance: float | None  # None: nothing was drafted
     num_same: int | None  # answers with the baseline's very ids; None: drawn by chance, not comparable
@@ -58,8 +59,7 @@ def cells(measurements: Sequence[Measurement], arms: Sequence[str], baseline: st
 
 
 def _cell(name: str, arm: str, temperature: float, of_arm: list[Measurement], of_base: list[Measurement]) -> Cell:
-    rates, base_rates = _rates(of_arm), _rates(of_base)
-    common = [prompt for prompt in rates if prompt in base_rates]
+    rates = _rates(of_arm)
     rounds = [round_ for one in of_arm for round_ in one.answer.rounds]
     num_drafted = sum(round_.num_drafted for round_ in rounds)
     return Cell(
@@ -68,19 +68,27 @@ def _cell(name: str, arm: str, temperature: float, of_arm: list[Measurement], of
         temperature=temperature,
         num_answers=len(of_arm),
         tokens_per_s=median([rate for of_prompt in rates.values() for rate in of_prompt]) if rates else None,
-        ratio=paired_ratio((rates[p] for p in common), (base_rates[p] for p in common)) if common else None,
+        ratio=_ratio(rates, _rates(of_base)),
+        ratio_beside_drafting=_ratio(_rates(of_arm, is_beside_drafting=True), _rates(of_base)) if num_drafted else None,
         tokens_per_pass=sum(len(one.answer.ids) for one in of_arm) / max(1, len(rounds)),
         acceptance=sum(round_.num_accepted for round_ in rounds) / num_drafted if num_drafted else None,
         num_same=_num_same(of_arm, of_base) if temperature == 0 else None,
     )
 
 
-def _rates(measurements: Iterable[Measurement]) -> dict[str, list[float]]:
+def _ratio(rates: Mapping[str, Sequence[float]], base_rates: Mapping[str, Sequence[float]]) -> Estimate | None:
+    common = [prompt for prompt in rates if prompt in base_rates]
+    return paired_ratio((rates[p] for p in common), (base_rates[p] for p in common)) if common else None
+
+
+def _rates(measurements: Iterable[Measurement], *, is_beside_drafting: bool = False) -> dict[str, list[float]]:
     """Rates by prompt, of the answers that are long enough."""
     rates = defaultdict(list)
     for one in measurements:
-        if len(one.answer.ids) >= LEAST_TOKENS and one.answer.tokens_per_s is not None:
-            rates[f"{one.set}/{one.prompt}"].append(one.answer.tokens_per_s)
+        answer = one.answer
+        rate = answer.tokens_per_s_beside_drafting if is_beside_drafting else answer.tokens_per_s
+        if len(answer.ids) >= LEAST_TOKENS and rate is not None:
+            rates[f"{one.set}/{one.prompt}"].append(rate)
     return rates
 
 
@@ -110,7 +118,18 @@ def acceptances(measurements: Iterable[Measurement]) -> list[Acceptance]:
 
 def speed_table(measured: Sequence[Cell], baseline: str) -> str:
     """A Markdown table of cells."""
-    head = ("set", "T", "arm", "answers", "tokens/s", f"× {baseline}", "tokens/pass", "acceptance", "same ids")
+    head = (
+        "set",
+        "T",
+        "arm",
+        "answers",
+        "tokens/s",
+        f"× {baseline}",
+        "drafting not counted",
+        "tokens/pass",
+        "acceptance",
+        "same ids",
+    )
     rows = [
         (
             cell.set,
@@ -119,6 +138,7 @@ def speed_table(measured: Sequence[Cell], baseline: str) -> str:
             str(cell.num_answers),
             "" if cell.tokens_per_s is None else f"{cell.tokens_per_s.value:.1f}",
             "" if cell.ratio is None or cell.arm == baseline else str(cell.ratio),
+            "" if cell.ratio_beside_drafting is None else f"{cell.ratio_beside_drafting.value:.2f}",
             f"{cell.tokens_per_pass:.2f}",
             "" if cell.acceptance is None else f"{cell.acceptance:.0%}",
             "" if cell.num_same is None or cell.arm == baseline else f"{cell.num_same}/{cell.num_answers}",

@@ -143,7 +143,8 @@ class Process:
         with self._popen.stdout as lines:
             for line in lines:
                 self.last_lines.append(line.rstrip("\n"))
-                self._show(self.service.module, line.rstrip("\n"))
+                with contextlib.suppress(OSError, SystemExit):  # nobody reads our output: the service must not wait
+                    self._show(self.service.module, line.rstrip("\n"))
         self._events.put(Ended(self.service.module, self._popen.wait()))
 
     def signal(self, number: int) -> None:

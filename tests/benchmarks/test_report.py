@@ -35,6 +35,16 @@ def test_ratios_are_of_the_same_prompt() -> None:
     assert fast.tokens_per_pass == 1.0
 
 
+def test_drafting_can_be_left_out() -> None:
+    """An answer that spent half its time waiting for drafts would be twice as fast without them."""
+    rounds = (RoundRecord(1, verify_us=0), RoundRecord(10, 9, 9, 9, draft_us=500_000, verify_us=500_000))
+    measurements = [measured("plain", "a", answer(1.0)), measured("model", "a", answer(1.0, rounds))]
+    cell = cells(measurements, ["plain", "model"], "plain")[1]
+    assert cell.ratio is not None
+    assert cell.ratio_beside_drafting is not None
+    assert (cell.ratio.value, cell.ratio_beside_drafting.value) == (1.0, 2.0)
+
+
 def test_short_answers_have_no_rate() -> None:
     """An answer of a few tokens says nothing of speed, and counts as an answer all the same."""
     measurements = [measured(arm, "a", answer(1.0, num_tokens=3)) for arm in ("plain", "fast")]
