@@ -57,7 +57,7 @@ class Answer:
 
     @property
     def tokens_per_s_beside_drafting(self) -> float | None:
-        """The same with the time spent waiting for drafts left out: as if drafting took none, on a machine of its own."""
+        """The same without the time spent waiting for drafts: as if drafting, on a machine of its own, took none."""
         draft_s = sum(round_.draft_us for round_ in self.rounds[1:]) / 1e6
         num_decoded, left_s = len(self.ids) - self.num_first, self.decode_s - draft_s
         return num_decoded / left_s if num_decoded > 0 and left_s > 0 else None

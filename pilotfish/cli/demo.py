@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pilotfish.client import Client
 
 PAIR = ("qwen2.5-coder-1.5b", "model:qwen2.5-coder-0.5b")
-GAMMAS = (1, 2, 4, 8)
+GAMMAS, PAIR_GAMMAS = (1, 2, 4, 8), (2, 4)
 SHOWN_GAMMA = 4
 NOISE = 1.15  # a ratio under it is no gain: runs of one setting differ by as much
 READY_TIMEOUT_S = 600.0
@@ -36,6 +36,15 @@ class Case:
 
     title: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How much is run."""
+
+    max_tokens: int
+    repeats: int
+    gammas: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +110,11 @@ def demo(
         bool,
         typer.Option("--pair", help=f"{PAIR[0]} drafted by a smaller model (1.6 GB to fetch; see docs/models.md)."),
     ] = False,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=8, help="Most tokens of an answer.")] = 96,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each setting.")] = 2,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", "-n", min=8, help="Most tokens of an answer; default: 96, 48 of a pair."),
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="Runs of each setting; default: 2, 1 of a pair.")] = None,
     dtype: Annotated[str, typer.Option(help="float32: texts are the same. bfloat16, int8: near ties may differ.")] = (
         "float32"
     ),
@@ -117,15 +129,16 @@ def demo(
     Example:
       pilotfish demo -n 64 --repeats 1
     """
+    runs = Runs(max_tokens or (48 if pair else 96), repeats or (1 if pair else 2), PAIR_GAMMAS if pair else GAMMAS)
     terminal = Terminal.of_process()
     model, drafter = PAIR if pair else (Local().model, Local().drafter)
     local = Local(model=model, drafter=drafter, dtype=dtype, port=0, gamma=SHOWN_GAMMA)
     terminal.say(f"starting coordinator, drafter ({drafter}) and verifier ({model}, {dtype}) as three processes …")
     with running(local, log(terminal) if is_verbose else unseen, READY_TIMEOUT_S) as fleet:
-        comparisons = _compare_all(terminal, fleet, max_tokens, repeats)
+        comparisons = _compare_all(terminal, fleet, runs)
         unhealthy = [service.module for service in fleet.services if not serves(service)]
         fleet.check()
-    _show_summary(terminal, comparisons, dtype)
+    _show_summary(terminal, comparisons, dtype, is_lookup=not pair)
     found = problems(comparisons) + [f"{name} is not healthy at the end" for name in unhealthy]
     for problem in found:
         terminal.say(f"FAILED {problem}", style="bold red")
@@ -134,13 +147,9 @@ def demo(
     terminal.say("all of it held: same texts, healthy services, drafted tokens accepted", style="bold green")
 
 
-def demo_pair(
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=8, help="Most tokens of an answer.")] = 64,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each setting.")] = 1,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or int8.")] = "float32",
-) -> None:
+def demo_pair() -> None:
     """The demo with a 1.5B target and a 0.5B drafter: `demo --pair`."""
-    demo(pair=True, max_tokens=max_tokens, repeats=repeats, dtype=dtype)
+    demo(pair=True)
 
 
 def cases() -> list[Case]:
@@ -152,7 +161,7 @@ def cases() -> list[Case]:
     return [Case("rewriting JSON: most of the answer stands in the prompt", task), Case("a question", CHAT_PROMPT)]
 
 
-def _compare_all(terminal: Terminal, fleet: Fleet, max_tokens: int, repeats: int) -> list[Comparison]:
+def _compare_all(terminal: Terminal, fleet: Fleet, runs: Runs) -> list[Comparison]:
     from pilotfish.client import Client
 
     look = _look(terminal)
@@ -161,11 +170,11 @@ def _compare_all(terminal: Terminal, fleet: Fleet, max_tokens: int, repeats: int
         for case in cases():
             terminal.out.print(Line(case.title, align="left"))
             terminal.write(f"{case.text}\n\n")
-            reply = receive(_ask(client, case, SHOWN_GAMMA, max_tokens), terminal.write, look)
+            reply = receive(_ask(client, case, SHOWN_GAMMA, runs.max_tokens), terminal.write, look)
             terminal.write("\n\n")
             terminal.write(f"{look.legend()}\n{reply.summary()}\n\n")
             with terminal.out.status("the same by turns with speculation off and on …"):
-                comparisons.append(Comparison(case, dict(_by_turns(client, fleet, case, max_tokens, repeats))))
+                comparisons.append(Comparison(case, _by_turns(client, fleet, case, runs)))
     return comparisons
 
 
@@ -175,15 +184,13 @@ def _look(terminal: Terminal) -> Look:
     return look if look.has_colour else Look.of(terminal.out, has_marks=True)
 
 
-def _by_turns(
-    client: Client, fleet: Fleet, case: Case, max_tokens: int, repeats: int
-) -> Iterator[tuple[int, list[Reply]]]:
-    replies: dict[int, list[Reply]] = {gamma: [] for gamma in (0, *GAMMAS)}
-    for _ in range(repeats):
+def _by_turns(client: Client, fleet: Fleet, case: Case, runs: Runs) -> dict[int, list[Reply]]:
+    replies: dict[int, list[Reply]] = {gamma: [] for gamma in (0, *runs.gammas)}
+    for _ in range(runs.repeats):
         for gamma, earlier in replies.items():
             fleet.check()
-            earlier.append(receive(_ask(client, case, gamma, max_tokens)))
-    yield from replies.items()
+            earlier.append(receive(_ask(client, case, gamma, runs.max_tokens)))
+    return replies
 
 
 def _ask(client: Client, case: Case, gamma: int, max_tokens: int) -> Iterator[Chunk]:
@@ -192,7 +199,7 @@ def _ask(client: Client, case: Case, gamma: int, max_tokens: int) -> Iterator[Ch
     return client.generate(prompt, temperature=0.0, max_tokens=max_tokens, speculation=speculation)
 
 
-def _show_summary(terminal: Terminal, comparisons: Sequence[Comparison], dtype: str) -> None:
+def _show_summary(terminal: Terminal, comparisons: Sequence[Comparison], dtype: str, *, is_lookup: bool) -> None:
     table = Table(title=f"by turns, greedy, {dtype}", title_justify="left", box=None, pad_edge=False)
     for heading in ("prompt", "γ", "acceptance", "tokens/pass", "tokens/s", "× plain", "same text"):
         table.add_column(heading, justify="left" if heading == "prompt" else "right")
@@ -210,15 +217,16 @@ def _show_summary(terminal: Terminal, comparisons: Sequence[Comparison], dtype: 
             )
     terminal.out.print(table)
     for comparison in comparisons:
-        terminal.write(f"{comparison.case.title}: {_verdict(comparison)}\n")
+        terminal.write(f"{comparison.case.title}: {_verdict(comparison, is_lookup=is_lookup)}\n")
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison, *, is_lookup: bool) -> str:
     """What the figures say of one prompt."""
     best = comparison.best_gamma
     ratio = comparison.ratio(best)
     if best == 0 or ratio < NOISE:
         gained = f"{ratio:.2f} times plain decoding at best, within the noise of so few runs"
-        return f"drafting does not pay here ({gained}): what is to be said does not stand in the text so far"
+        why = ": what is to be said does not stand in the text so far" if is_lookup else ""
+        return f"drafting does not pay here ({gained}){why}"
     shown = comparison.ratio(SHOWN_GAMMA)
     return f"γ {best} would have been best: {ratio:.2f} times plain decoding (γ {SHOWN_GAMMA}: {shown:.2f})"
