@@ -41,6 +41,9 @@ class Decision(NamedTuple):
 class Policy(Protocol):
     """Decides round by round. Must not look at a token that was drafted and not committed."""
 
+    def may_draft(self, wishes: Speculation) -> bool:
+        """Whether it will ever draft for such a request, so that a drafter is to read along."""
+
     def decide(self, snapshot: Snapshot) -> Decision:
         """γ for the round that begins at the snapshot's position."""
 
@@ -50,6 +53,9 @@ class FixedPolicy:
     """Always the same γ, or the request's own; less only where there is no room or no drafter."""
 
     gamma: int
+
+    def may_draft(self, wishes: Speculation) -> bool:
+        return self._wanted(wishes).gamma > 0
 
     def decide(self, snapshot: Snapshot) -> Decision:
         wishes = snapshot.wishes

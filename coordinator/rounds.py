@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from coordinator.admission import Admitted
+from coordinator.answer import Answer
+from coordinator.drafting import Drafting
 from coordinator.peers import Inbox, News, PeerNews, code_name
 from coordinator.policy import Decision, Policy, Snapshot
 from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
-from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo, VerifierSession
-from coordinator.text import AnswerText, Vocabulary
+from coordinator.sessions import Committed, Tempo, VerifierSession
+from coordinator.text import Vocabulary
 from pilotfish.errors import Unavailable, restore
-from pilotfish.messages import (
-    Chunk,
-    DrafterLoad,
-    DraftPart,
-    Finished,
-    FinishReason,
-    Opened,
-    Refusal,
-    Round,
-    Started,
-    Verdict,
-)
+from pilotfish.messages import Chunk, DraftPart, Opened, Refusal, Round, Verdict
 
 _MAX_REOPENINGS: Final = 5  # of a verifier's session without a verdict in between
-_FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
-_LAST_RETRY_S: Final = 2.0
-_SESSION_GOES_ON: Final = frozenset({"argument", "malformed", "internal"})  # reasons for which a draft alone is lost
+_REOPENED: Final = frozenset({"position", "prefix", "unknown_session", "incarnation", "malformed"})  # reasons
 _ELSEWHERE: Final = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})  # another verifier may take what this one refuses
 
 
@@ -59,19 +47,14 @@ class RoundLoop:
         self._record = record
         self._inbox = Inbox(self._forward)
         self._committed = Committed(admitted.prompt, admitted.request.output_so_far)
-        self._text = AnswerText(means.vocabulary, admitted.request.stop)
+        self._answer = Answer(admitted, means.vocabulary, self._committed, record)
+        self._drafting = Drafting(admitted, self._committed, means.roster, means.tempo, record, self._inbox)
         self._verifier: VerifierSession | None = None
-        self._drafter: DrafterSession | None = None
         self._round: RoundUnderway | None = None
         self._free = Decision(0, "request")  # the last decision to run free
-        self._num_rounds = 0  # numbers given on the wire
+        self._num_numbers = 0  # given to items so far
         self._last_verdict_ns = record.start_ns
         self._num_reopenings = 0
-        self._retry_at_s = 0.0  # when a drafter may be tried again
-        self._retry_s = 0.0
-        self._num_cached = 0
-        self._is_started = False
-        self._is_finished = False
 
     async def answer(self) -> AsyncIterator[Chunk]:
         """The answer in pieces, one for each verdict.
@@ -79,47 +62,37 @@ class RoundLoop:
         Raises:
             PilotfishError: it cannot go on; what was yielded is true all the same.
         """
-        if finished := self._resume():
-            yield finished
+        if whole := self._answer.resume():
+            yield whole
             return
         try:
             await self._choose_verifier()
-            while not self._is_finished:
+            while not self._answer.is_finished:
                 self._draft(self._decide())
                 yield self._emit(await self._verify())
         finally:
             self.close()
 
-    def _resume(self) -> Chunk | None:
-        """Take in what the client has already; the end, where that was the whole answer."""
-        if not (output := self._admitted.request.output_so_far):
-            return None
-        piece = self._text.feed(output)
-        if piece.is_stopped or output[-1] in self._admitted.opening.end_ids:
-            return self._first(self._last(Chunk(), FinishReason.STOP))
-        if len(output) >= self._admitted.max_tokens:
-            return self._first(self._last(Chunk(), FinishReason.LENGTH))
-        return None
-
     # -- decide ------------------------------------------------------------------------------------------------------
 
     def _decide(self) -> Decision:
+        """How far to draft in the round that begins."""
         if self._round is not None:
             return Decision(0, "draft_late")
+        policy, drafting, verifier = self._means.policy, self._drafting, self._opened_verifier
         wishes = self._admitted.request.speculation
-        if self._drafter is None and not wishes.is_off:
-            self._open_drafter()
-        verifier, drafter, committed = self._opened_verifier, self._drafter, self._committed
-        return self._means.policy.decide(
+        if policy.may_draft(wishes):
+            drafting.open()
+        return policy.decide(
             Snapshot(
-                position=committed.position,
-                num_remaining=self._admitted.max_tokens - committed.num_output,
-                num_draftable=UNLIMITED if drafter is None else drafter.num_draftable,
+                position=self._committed.position,
+                num_remaining=self._admitted.max_tokens - self._committed.num_output,
+                num_draftable=drafting.num_draftable,
                 max_gamma=min(self._admitted.max_gamma, verifier.max_nodes),
-                is_drafter_up=drafter is not None,
+                is_drafter_up=drafting.session is not None,
                 wishes=wishes,
                 verifier=verifier.peer.load,
-                drafter=_NO_LOAD if drafter is None else drafter.peer.load,
+                drafter=drafting.load,
             )
         )
 
@@ -127,21 +100,23 @@ class RoundLoop:
 
     def _draft(self, decision: Decision) -> None:
         """Ask for a draft, or let the verifier run free."""
-        verifier = self._opened_verifier
+        verifier, committed = self._opened_verifier, self._committed
         if not verifier.is_open:
             verifier.open(self._inbox, self._admitted.opening, decision.gamma, self._record.context)
         if decision.gamma == 0:
             self._free = decision
             self._run_free()
             return
-        drafter, committed = self._drafter, self._committed
-        assert drafter is not None, "a policy drafts only where a drafter is up"
-        number = self._next_number()
         self._round = self._record.begin_round(
-            number, decision.gamma, decision.reason, committed.position, committed.prefix_hash, self._last_verdict_ns
+            self._next_number(),
+            decision.gamma,
+            decision.reason,
+            committed.position,
+            committed.prefix_hash,
+            self._last_verdict_ns,
         )
-        drafter.propose(self._round)
-        if not verifier.is_held and verifier.is_low:
+        self._drafting.ask(self._round)
+        if verifier.is_low and not verifier.is_held:
             verifier.renew(self._next_number())
 
     def _run_free(self) -> None:
@@ -153,8 +128,9 @@ class RoundLoop:
             verifier.renew(self._next_number())
 
     def _next_number(self) -> int:
-        number, self._num_rounds = self._num_rounds, self._num_rounds + 1
-        return number
+        """A number that no item of this request has: rounds and grants of one position must differ in it."""
+        self._num_numbers += 1
+        return self._num_numbers - 1
 
     # -- verify ------------------------------------------------------------------------------------------------------
 
@@ -176,24 +152,19 @@ class RoundLoop:
             elif isinstance(answer, Refusal):
                 await self._accept_refusal(answer)
             elif isinstance(answer, Opened) and self._is_of_verifier(answer.session):
-                self._num_cached = self._num_cached or answer.num_cached_tokens
+                self._answer.num_cached_tokens = answer.num_cached_tokens
 
     def _forward(self, part: DraftPart) -> None:
-        drafter, round_ = self._drafter, self._round
-        due = drafter.due if drafter is not None and drafter.id == part.session else None
-        if drafter is None or due is None or part.round != due.number or part.position != due.position:
-            self._record.drop("stale")
+        round_ = self._drafting.take(part)
+        if round_ is None:
             return
-        if part.is_complete:
-            drafter.due = None
-            self._retry_s = 0.0
-        if round_ is not due or round_.is_complete:
+        if round_ is not self._round or round_.is_complete:
             self._record.drop("late")  # the verifier did not wait for these nodes, or never had those before them
             return
         if part.first_node != round_.num_nodes:
             self._record.drop("order")
             if part.first_node > round_.num_nodes or part.is_complete:
-                self._end_draft(round_)
+                self._draft_no_more()
             return
         if part.draft.tokens:
             round_.num_nodes += len(part.draft.tokens)
@@ -205,8 +176,11 @@ class RoundLoop:
         else:
             self._opened_verifier.forward(round_, part)
 
-    def _end_draft(self, round_: RoundUnderway) -> None:
-        """No more nodes of the round follow, though the drafter has not said so."""
+    def _draft_no_more(self) -> None:
+        """No more nodes of the round follow, though the drafter has not said so: the verifier need not wait."""
+        round_ = self._round
+        if round_ is None or round_.is_complete:
+            return
         round_.is_complete = True
         if round_.num_nodes:
             self._opened_verifier.end_draft(round_)
@@ -237,22 +211,12 @@ class RoundLoop:
     # -- emit --------------------------------------------------------------------------------------------------------
 
     def _emit(self, verdict: Verdict) -> Chunk:
-        """Commit what the verdict says, up to where the answer ends."""
+        """What the verdict adds to the answer."""
         ended = self._end_round(verdict)
-        piece = self._text.feed(verdict.tokens)
-        num_tokens = len(piece.num_characters)
-        tokens = verdict.tokens[:num_tokens]
-        self._committed.extend(tokens)
         self._num_reopenings = 0
-        chunk = Chunk(
-            text=piece.text,
-            ids=tokens,
-            kinds=verdict.kinds[:num_tokens],
-            rounds=(ended,) if self._admitted.request.include_rounds else (),
-            num_characters=piece.num_characters,
-        )
-        finish = FinishReason.STOP if piece.is_stopped else verdict.finish
-        return self._first(chunk if finish is None else self._last(chunk, finish))
+        self._answer.verifier = self._opened_verifier.peer.address
+        self._answer.drafter = self._drafting.address
+        return self._answer.piece(verdict, ended)
 
     def _end_round(self, verdict: Verdict) -> Round:
         """The round that the verdict ends: the one whose draft it decides, or one that ran free."""
@@ -271,72 +235,6 @@ class RoundLoop:
         ended = self._record.end_round(round_, verdict)
         self._last_verdict_ns = self._record.clock()
         return ended
-
-    def _first(self, chunk: Chunk) -> Chunk:
-        if self._is_started:
-            return chunk
-        self._is_started = True
-        admitted = self._admitted
-        return replace(
-            chunk,
-            started=Started(
-                request_id=admitted.request_id,
-                model=admitted.model,
-                num_prompt_tokens=len(admitted.prompt),
-                num_cached_tokens=self._num_cached,
-                drafter=None if self._drafter is None else self._drafter.peer.address,
-                verifier="" if self._verifier is None else self._verifier.peer.address,
-                rule=admitted.opening.rule,
-                trace_id=self._record.trace_id,
-            ),
-        )
-
-    def _last(self, chunk: Chunk, reason: FinishReason) -> Chunk:
-        self._is_finished = True
-        num_output = self._committed.num_output
-        finished = Finished(
-            reason=reason,
-            num_prompt_tokens=self._committed.num_prompt,
-            num_output_tokens=num_output,
-            statistics=self._record.finish(reason, num_output),
-        )
-        return replace(chunk, text=chunk.text + self._text.finish(), finished=finished)
-
-    # -- the drafter comes and goes ----------------------------------------------------------------------------------
-
-    def _open_drafter(self) -> None:
-        """Open a session at a drafter, where there is one and it is time to try."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._retry_at_s:
-            return
-        peer = self._means.roster.choose_drafter(self._admitted.opening.speculator)
-        if peer is None:
-            self._retry_at_s = now_s + _FIRST_RETRY_S
-            return
-        self._drafter = DrafterSession(peer, self._committed, self._means.tempo)
-        self._drafter.open(self._inbox, self._admitted.opening, self._record.context)
-
-    def _lose_drafter(self, cause: str) -> None:
-        """Go on without it, at once; another one, or the same, is opened with what is committed then."""
-        drafter, self._drafter = self._drafter, None
-        assert drafter is not None
-        drafter.close()
-        self._record.drop(cause)
-        self._record.fail_over("drafter")
-        self._retry_at_s = asyncio.get_running_loop().time() + self._retry_s
-        self._retry_s = min(2 * self._retry_s or _FIRST_RETRY_S, _LAST_RETRY_S)
-        if self._round is not None and not self._round.is_complete:
-            self._end_draft(self._round)
-
-    def _accept_drafter_refusal(self, drafter: DrafterSession, refusal: Refusal) -> None:
-        if refusal.reason not in _SESSION_GOES_ON:
-            drafter.peer.doubt(refusal.incarnation)
-            self._lose_drafter(refusal.reason)
-            return
-        self._record.drop(refusal.reason)
-        due, drafter.due = drafter.due, None
-        if due is not None and due is self._round and not due.is_complete:
-            self._end_draft(due)
 
     # -- the verifier comes and goes ---------------------------------------------------------------------------------
 
@@ -376,9 +274,9 @@ class RoundLoop:
             self._round.is_complete = True
 
     async def _accept_refusal(self, refusal: Refusal) -> None:
-        drafter = self._drafter
-        if drafter is not None and refusal.session == drafter.id:
-            self._accept_drafter_refusal(drafter, refusal)
+        if self._drafting.is_of(refusal.session):
+            self._drafting.refuse(refusal)
+            self._draft_no_more()
             return
         if not self._is_of_verifier(refusal.session):
             self._record.drop("stale")
@@ -388,7 +286,7 @@ class RoundLoop:
             self._record.drop("behind")  # a draft that nothing hangs below any more
             self._forget_nodes()
             self._opened_verifier.renew(self._next_number())
-        elif refusal.reason in {"position", "prefix", "unknown_session", "incarnation", "malformed"}:
+        elif refusal.reason in _REOPENED:
             peer.doubt(refusal.incarnation)
             await self._reopen(refusal.reason)
         elif code_name(refusal.code) in _ELSEWHERE and self._means.roster.choose_verifier((peer.address,)) is not peer:
@@ -398,8 +296,9 @@ class RoundLoop:
 
     async def _hear(self, news: PeerNews) -> None:
         """The stream to a peer broke, or came back."""
-        if self._drafter is not None and news.session == self._drafter.id:
-            self._lose_drafter("drafter_lost")
+        if self._drafting.is_of(news.session):
+            self._drafting.lose("drafter_lost")
+            self._draft_no_more()
         elif self._is_of_verifier(news.session):
             if news.news is News.LOST:
                 await self._reopen("verifier_lost")
@@ -413,14 +312,9 @@ class RoundLoop:
 
     def close(self) -> None:
         """Free what the services hold for this request, however it ended; once is enough."""
-        drafter, self._drafter = self._drafter, None
-        if drafter is not None:
-            drafter.close()
+        self._drafting.close()
         if self._verifier is not None and self._verifier.is_open:
             self._verifier.close()
         round_, self._round = self._round, None
         if round_ is not None:
             self._record.give_up(round_)
-
-
-_NO_LOAD: Final = DrafterLoad()

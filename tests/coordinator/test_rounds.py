@@ -23,6 +23,9 @@ class ScriptedPolicy:
         self.gammas = gammas
         self.num_decisions = 0
 
+    def may_draft(self, wishes: Speculation) -> bool:
+        return not wishes.is_off
+
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = self.gammas[self.num_decisions % len(self.gammas)]
         self.num_decisions += 1
@@ -34,6 +37,9 @@ class RandomPolicy:
 
     def __init__(self, seed: int) -> None:
         self.source = random.Random(seed)
+
+    def may_draft(self, wishes: Speculation) -> bool:
+        return not wishes.is_off
 
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = min(self.source.randrange(9), max(snapshot.num_remaining - 1, 0))

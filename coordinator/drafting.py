@@ -1,0 +1,110 @@
+"""The drafter's side of one request: drafters come and go, the request goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from coordinator.admission import Admitted
+from coordinator.peers import Inbox
+from coordinator.record import Record, RoundUnderway
+from coordinator.roster import Roster
+from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo
+from pilotfish.messages import DrafterLoad, DraftPart, Refusal
+
+_FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
+_LAST_RETRY_S: Final = 2.0
+_SESSION_GOES_ON: Final = frozenset({"argument", "malformed", "internal"})  # reasons for which a draft alone is lost
+_NO_LOAD: Final = DrafterLoad()
+
+
+class Drafting:
+    """Keeps a session at a drafter, as far as there is one. A drafter that fails costs drafts, never the request."""
+
+    def __init__(
+        self, admitted: Admitted, committed: Committed, roster: Roster, tempo: Tempo, record: Record, inbox: Inbox
+    ) -> None:
+        self.session: DrafterSession | None = None
+        self._admitted = admitted
+        self._committed = committed
+        self._roster = roster
+        self._tempo = tempo
+        self._record = record
+        self._inbox = inbox
+        self._retry_at_s = 0.0
+        self._retry_s = 0.0
+
+    @property
+    def address(self) -> str | None:
+        return None if self.session is None else self.session.peer.address
+
+    @property
+    def load(self) -> DrafterLoad:
+        return _NO_LOAD if self.session is None else self.session.peer.load
+
+    @property
+    def num_draftable(self) -> int:
+        """Tokens until the drafter's context is full."""
+        return UNLIMITED if self.session is None else self.session.num_draftable
+
+    def is_of(self, session: bytes) -> bool:
+        """Whether the session is the one at the drafter."""
+        return self.session is not None and self.session.id == session
+
+    def open(self) -> None:
+        """Have a session that can follow: open one where there is none and it is time to try."""
+        if self.session is not None and self.session.is_behind:
+            self._close_session()
+        now_s = asyncio.get_running_loop().time()
+        if self.session is not None or now_s < self._retry_at_s:
+            return
+        peer = self._roster.choose_drafter(self._admitted.opening.speculator)
+        if peer is None:
+            self._retry_at_s = now_s + _FIRST_RETRY_S
+            return
+        self.session = DrafterSession(peer, self._committed, self._tempo)
+        self.session.open(self._inbox, self._admitted.opening, self._record.context)
+
+    def ask(self, round_: RoundUnderway) -> None:
+        """Ask for the round's draft."""
+        assert self.session is not None, "a policy drafts only where a drafter is up"
+        self.session.propose(round_)
+
+    def take(self, part: DraftPart) -> RoundUnderway | None:
+        """The round that a part belongs to; None, and counted, where it is not the one that is due."""
+        session = self.session
+        due = session.due if session is not None and session.id == part.session else None
+        if session is None or due is None or part.round != due.number or part.position != due.position:
+            self._record.drop("stale")
+            return None
+        if part.is_complete:
+            session.due = None
+            self._retry_s = 0.0
+        return due
+
+    def lose(self, cause: str) -> None:
+        """The session is gone; another one is opened with what is committed then."""
+        self._record.drop(cause)
+        self._record.fail_over("drafter")
+        self._close_session()
+        self._retry_at_s = asyncio.get_running_loop().time() + self._retry_s
+        self._retry_s = min(2 * self._retry_s or _FIRST_RETRY_S, _LAST_RETRY_S)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Nothing comes of the draft that is due, and maybe of the session."""
+        assert self.session is not None
+        if refusal.reason in _SESSION_GOES_ON:
+            self._record.drop(refusal.reason)
+            self.session.due = None
+        else:
+            self.session.peer.doubt(refusal.incarnation)
+            self.lose(refusal.reason)
+
+    def close(self) -> None:
+        if self.session is not None:
+            self._close_session()
+
+    def _close_session(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
