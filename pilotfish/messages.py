@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from pilotfish.draft import Draft
+from pilotfish.price import Plan, Profile
 
 SessionId: TypeAlias = bytes  # 128 random bits, chosen by the caller
 
@@ -31,6 +32,14 @@ class TokenKind(Enum):
     ACCEPTED = "accepted"  # a draft token that held
     CORRECTION = "correction"  # drawn after a rejection
     BONUS = "bonus"  # drawn after the whole path held
+
+
+class Objective(Enum):
+    """What a request cares for most: it weighs the price of a position."""
+
+    LATENCY = "latency"
+    BALANCED = "balanced"
+    THROUGHPUT = "throughput"
 
 
 class FinishReason(Enum):
@@ -117,6 +126,7 @@ class Work:
     grant: int
     patience_us: int
     assumes: tuple[int, ...] = ()
+    profile: Profile | None = None  # None: as it was
     trace: TraceContext | None = None
 
 
@@ -208,6 +218,9 @@ class VerifierLoad:
     num_sessions: int = 0
     num_kv_pages: int = 0
     num_kv_pages_used: int = 0
+    saturation: float = 0.0
+    plan: Plan | None = None  # None: coordinators decide by themselves
+    realised_speedup: float | None = None  # under that plan; None: not measured yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +295,8 @@ class Request:
     output_so_far: tuple[int, ...] = ()
     model: str | None = None  # None: the one that is served
     include_rounds: bool = False
+    workload: str = ""  # acceptance is counted by it
+    objective: Objective | None = None  # None: as the coordinator is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +311,7 @@ class Started:
     verifier: str = ""  # address
     rule: Rule | None = None
     trace_id: str | None = None
+    is_lossy: bool = False  # drafts are accepted at given rates, not by the law
 
 
 @dataclass(frozen=True, slots=True)

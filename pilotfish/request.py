@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from pilotfish.errors import InvalidArgument
-from pilotfish.messages import Chat, Message, Request, Sampling, Speculation
+from pilotfish.messages import Chat, Message, Objective, Request, Sampling, Speculation
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Message] | Sequence[Mapping[str, str]] | Chat
 """Text, token ids, or the messages of a conversation (`{"role": "user", "content": "…"}`)."""
@@ -27,6 +27,8 @@ class Options(TypedDict, total=False):
     output_so_far: Sequence[int] | None  # tokens of the answer that exist; it goes on after them
     model: str | None  # refused where another one is served
     include_rounds: bool | None  # also send every round with its timing
+    workload: str | None  # what kind of text this is; acceptance is counted by it
+    objective: Objective | None  # what matters most; default: as the coordinator is set
 
 
 def make_request(prompt: Prompt, **options: Unpack[Options]) -> Request:
@@ -56,6 +58,8 @@ def make_request(prompt: Prompt, **options: Unpack[Options]) -> Request:
         output_so_far=_ids("output_so_far", options.get("output_so_far") or ()),
         model=options.get("model"),
         include_rounds=options.get("include_rounds") or False,
+        workload=options.get("workload") or "",
+        objective=options.get("objective"),
     )
 
 

@@ -71,16 +71,18 @@ class Work(_message.Message):
     def __init__(self, draft: _Optional[_Union[_peer_pb2.Draft, _Mapping]] = ..., first_node: _Optional[int] = ..., is_complete: _Optional[bool] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ..., assumes: _Optional[_Iterable[int]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ...) -> None: ...
 
 class Profile(_message.Message):
-    __slots__ = ("survival", "start_us", "token_us", "round_trip_us")
+    __slots__ = ("survival", "start_us", "token_us", "round_trip_us", "may_draft_ahead")
     SURVIVAL_FIELD_NUMBER: _ClassVar[int]
     START_US_FIELD_NUMBER: _ClassVar[int]
     TOKEN_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
+    MAY_DRAFT_AHEAD_FIELD_NUMBER: _ClassVar[int]
     survival: bytes
     start_us: int
     token_us: int
     round_trip_us: int
-    def __init__(self, survival: _Optional[bytes] = ..., start_us: _Optional[int] = ..., token_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ...) -> None: ...
+    may_draft_ahead: bool
+    def __init__(self, survival: _Optional[bytes] = ..., start_us: _Optional[int] = ..., token_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., may_draft_ahead: _Optional[bool] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("answers", "load")
@@ -155,7 +157,7 @@ class VerifierLoad(_message.Message):
     def __init__(self, pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ..., pass_sequences: _Optional[int] = ..., num_queued: _Optional[int] = ..., num_sessions: _Optional[int] = ..., num_kv_pages: _Optional[int] = ..., num_kv_pages_used: _Optional[int] = ..., saturation: _Optional[float] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("price", "period_us", "pass_us", "capacity", "tokens_per_s", "kind", "realised_speedup")
+    __slots__ = ("price", "period_us", "pass_us", "capacity", "tokens_per_s", "kind", "realised_speedup", "ahead_us")
     PRICE_FIELD_NUMBER: _ClassVar[int]
     PERIOD_US_FIELD_NUMBER: _ClassVar[int]
     PASS_US_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +165,7 @@ class Plan(_message.Message):
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     REALISED_SPEEDUP_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_US_FIELD_NUMBER: _ClassVar[int]
     price: float
     period_us: int
     pass_us: int
@@ -170,7 +173,8 @@ class Plan(_message.Message):
     tokens_per_s: float
     kind: int
     realised_speedup: float
-    def __init__(self, price: _Optional[float] = ..., period_us: _Optional[int] = ..., pass_us: _Optional[int] = ..., capacity: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., kind: _Optional[int] = ..., realised_speedup: _Optional[float] = ...) -> None: ...
+    ahead_us: int
+    def __init__(self, price: _Optional[float] = ..., period_us: _Optional[int] = ..., pass_us: _Optional[int] = ..., capacity: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., kind: _Optional[int] = ..., realised_speedup: _Optional[float] = ..., ahead_us: _Optional[int] = ...) -> None: ...
 
 class CostCurve(_message.Message):
     __slots__ = ("positions", "pass_us", "sequence_ns", "context_ns", "ridge")

@@ -13,6 +13,7 @@ from pilotfish.messages import (
     Finished,
     FinishReason,
     Message,
+    Objective,
     Peer,
     Request,
     Round,
@@ -34,6 +35,12 @@ from pilotfish.wire.sampling import (
 
 MAX_STOPS: Final = 64  # stop strings, and stop ids, of one request
 MAX_ID: Final = (1 << 31) - 1
+MAX_WORKLOAD: Final = 64  # characters of a workload's label
+_OBJECTIVES: Final = {
+    Objective.LATENCY: coordinator_pb2.OBJECTIVE_LATENCY,
+    Objective.BALANCED: coordinator_pb2.OBJECTIVE_BALANCED,
+    Objective.THROUGHPUT: coordinator_pb2.OBJECTIVE_THROUGHPUT,
+}
 
 # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -58,6 +65,10 @@ def write_request(request: Request) -> coordinator_pb2.GenerateRequest:
         output_so_far=request.output_so_far,
         model=request.model or "",
         include_rounds=request.include_rounds,
+        workload=request.workload,
+        objective=coordinator_pb2.OBJECTIVE_UNSPECIFIED
+        if request.objective is None
+        else _OBJECTIVES[request.objective],
     )
     match request.prompt:
         case str(text):
@@ -104,7 +115,26 @@ def read_request(
         output_so_far=output_so_far,
         model=proto.model or None,
         include_rounds=proto.include_rounds,
+        workload=_read_workload(proto.workload),
+        objective=_read_objective(proto.objective),
     )
+
+
+def _read_workload(workload: str) -> str:
+    if len(workload) > MAX_WORKLOAD or not workload.isprintable():
+        raise InvalidArgument.of("workload", workload, f"a label of at most {MAX_WORKLOAD} printable characters")
+    return workload
+
+
+def _read_objective(number: int) -> Objective | None:
+    if number == coordinator_pb2.OBJECTIVE_UNSPECIFIED:
+        return None
+    found = next((objective for objective, known in _OBJECTIVES.items() if known == number), None)
+    if found is None:
+        raise InvalidArgument.of(
+            "objective", number, f"must be {', '.join(each.value for each in Objective)} or absent"
+        )
+    return found
 
 
 def _read_prompt(proto: coordinator_pb2.GenerateRequest, num_ids: int) -> str | Chat | tuple[int, ...]:
@@ -202,6 +232,7 @@ def _write_started(started: Started) -> coordinator_pb2.Started:
         verifier=started.verifier,
         rule=write_rule(started.rule),
         trace_id=started.trace_id or "",
+        is_lossy=started.is_lossy,
     )
 
 
@@ -215,6 +246,7 @@ def _read_started(proto: coordinator_pb2.Started) -> Started:
         verifier=proto.verifier,
         rule=read_rule(proto.rule),
         trace_id=proto.trace_id or None,
+        is_lossy=proto.is_lossy,
     )
 
 

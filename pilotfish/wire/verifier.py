@@ -11,6 +11,7 @@ from pilotfish.messages import Close, Open, Opened, Refusal, Verdict, VerifierLo
 from pilotfish.v1 import peer_pb2, verifier_pb2
 from pilotfish.wire.drafts import read_draft, write_draft
 from pilotfish.wire.openings import Openings, read_start, write_chunks, write_start
+from pilotfish.wire.price import read_plan, read_profile, write_plan, write_profile
 from pilotfish.wire.sampling import read_finish, read_kinds, write_finish, write_kinds
 from pilotfish.wire.values import (
     Limits,
@@ -61,6 +62,7 @@ def _write_work(work: Work) -> verifier_pb2.VerifyItem:
             grant=work.grant,
             patience_us=microseconds(work.patience_us),
             assumes=work.assumes,
+            profile=None if work.profile is None else write_profile(work.profile),
         ),
     )
 
@@ -130,6 +132,7 @@ class VerifierInbox:
             grant=work.grant,
             patience_us=work.patience_us,
             assumes=read_tokens("assumes", work.assumes, self.limits, self.limits.max_nodes),
+            profile=read_profile(work.profile) if work.HasField("profile") else None,
             trace=read_trace(head),
         )
         return Received(value, cause)
@@ -185,6 +188,8 @@ def write_load(load: VerifierLoad) -> verifier_pb2.VerifierLoad:
         num_sessions=load.num_sessions,
         num_kv_pages=load.num_kv_pages,
         num_kv_pages_used=load.num_kv_pages_used,
+        saturation=load.saturation,
+        plan=None if load.plan is None else write_plan(load.plan, load.realised_speedup),
     )
 
 
@@ -198,6 +203,9 @@ def read_load(proto: verifier_pb2.VerifierLoad) -> VerifierLoad:
         num_sessions=proto.num_sessions,
         num_kv_pages=proto.num_kv_pages,
         num_kv_pages_used=proto.num_kv_pages_used,
+        saturation=proto.saturation,
+        plan=read_plan(proto.plan) if proto.HasField("plan") else None,
+        realised_speedup=proto.plan.realised_speedup if proto.plan.HasField("realised_speedup") else None,
     )
 
 

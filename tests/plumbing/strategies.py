@@ -27,6 +27,7 @@ from pilotfish.messages import (
     VerifierLoad,
     Work,
 )
+from pilotfish.price import Plan, Profile
 from pilotfish.v1 import drafter_pb2, peer_pb2, verifier_pb2
 
 V = 50
@@ -71,6 +72,20 @@ def drafts(draw: Any, first_node: int = 0, *, min_nodes: int = 0) -> Draft:
 
 
 @st.composite
+def profiles(draw: Any) -> Profile:
+    survival = sorted(draw(st.lists(st.integers(0, 255), max_size=16)), reverse=True)
+    times = [draw(u32) / 1e6 for _ in range(3)]
+    return Profile(tuple(value / 255 for value in survival), *times, draw(st.booleans()))
+
+
+@st.composite
+def plans(draw: Any) -> Plan:
+    price, rate = draw(st.floats(0, width=32)), draw(st.floats(0, 1e9, width=32))
+    period, length, kind = draw(u32) / 1e6, draw(u32) / 1e6, draw(small)
+    return Plan(price, period, length, rate, kind, draw(st.none() | u32.map(lambda value: value / 1e6)))
+
+
+@st.composite
 def works(draw: Any) -> Work:
     first_node = draw(small)
     return Work(
@@ -85,6 +100,7 @@ def works(draw: Any) -> Work:
         grant=draw(u32),
         patience_us=draw(u32),
         assumes=draw(tokens),
+        profile=draw(st.none() | profiles()),
         trace=draw(traces),
     )
 
@@ -165,7 +181,10 @@ def verdicts(draw: Any) -> Verdict:
     )
 
 
-verifier_loads = st.builds(VerifierLoad, u32, u32, u32, u32, u32, u32, u32)
+shares = st.floats(0, 1, width=32)
+unplanned = st.builds(VerifierLoad, u32, u32, u32, u32, u32, u32, u32, shares)
+planned = st.builds(VerifierLoad, u32, u32, u32, u32, u32, u32, u32, shares, plans(), st.none() | shares)
+verifier_loads = unplanned | planned
 drafter_loads = st.builds(DrafterLoad, u32, u32, u32, u32)
 infos = st.builds(
     ServiceInfo,
