@@ -308,6 +308,13 @@ def test_round_among_others_is_decided_as_alone() -> None:
     assert backwards[::-1] == together
 
 
+def test_device_decides_as_the_processor(device: str) -> None:
+    """Where the logits lie does not matter: the outcomes of all rules are the same on --device."""
+    logits = random_logits().double()
+    rounds = mixed_rounds(logits)
+    assert accept(rounds, logits.to(device)) == accept(rounds, logits)
+
+
 def test_logits_that_are_not_numbers_fail_their_round_alone() -> None:
     """NaN in one row ends that request with an error; the others are decided as if nothing had been."""
     logits = random_logits()
