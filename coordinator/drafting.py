@@ -31,6 +31,7 @@ class Drafting:
         self._tempo = tempo
         self._record = record
         self._inbox = inbox
+        self._asked_s = 0.0
         self._retry_at_s = 0.0
         self._retry_s = 0.0
 
@@ -68,7 +69,15 @@ class Drafting:
     def ask(self, round_: RoundUnderway) -> None:
         """Ask for the round's draft."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
+        self._asked_s = asyncio.get_running_loop().time()
         self.session.propose(round_)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a draft is due for so long that none is to be expected."""
+        now_s = asyncio.get_running_loop().time()
+        is_due = self.session is not None and self.session.due is not None
+        return is_due and now_s - self._asked_s > self._tempo.silent_after_s
 
     def take(self, part: DraftPart) -> RoundUnderway | None:
         """The round that a part belongs to; None, and counted, where it is not the one that is due."""

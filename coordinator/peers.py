@@ -15,6 +15,7 @@ from google.rpc import code_pb2
 from pilotfish.errors import PilotfishError, Unavailable, VocabularyMismatch
 from pilotfish.messages import DrafterLoad, DraftPart, ServiceInfo, SessionId, VerifierLoad
 from pilotfish.peer import Dial, Pace, PeerStream, drafter_dial, verifier_dial
+from pilotfish.telemetry import Metric, Telemetry
 from pilotfish.wire import drafter as drafter_wire
 from pilotfish.wire import verifier as verifier_wire
 from pilotfish.wire.drafter import FromDrafter, ToDrafter
@@ -96,6 +97,7 @@ class Watch:
     limits: Limits
     lost_after_s: float = 2.0  # a stream that is not back by then is lost
     pace: Pace = field(default_factory=Pace)
+    telemetry: Telemetry = field(default_factory=Telemetry.off)
 
 
 class Peer(Generic[ToPeer, FromPeer, Load]):
@@ -118,6 +120,7 @@ class Peer(Generic[ToPeer, FromPeer, Load]):
         self.incarnation = 0
         self.load: Load = dialect.no_load
         self.num_dropped_by_cause: Counter[str] = Counter()  # answers that belong to no request here
+        self._num_sent_bytes = 0  # told to telemetry, of the stream that is open
         self._dialect: Dialect[ToPeer, FromPeer, Load] = dialect
         self._watch = watch
         self._on_change = on_change
@@ -176,9 +179,11 @@ class Peer(Generic[ToPeer, FromPeer, Load]):
     def attach(self, session: SessionId, inbox: Inbox) -> None:
         """Tell this inbox what the peer answers to the session, and what becomes of the peer."""
         self._inboxes[session] = inbox
+        self._watch.telemetry.add(Metric.SESSIONS, 1)
 
     def detach(self, session: SessionId) -> None:
-        self._inboxes.pop(session, None)
+        if self._inboxes.pop(session, None) is not None:
+            self._watch.telemetry.add(Metric.SESSIONS, -1)
 
     def send(self, message: ToPeer) -> None:
         """Queue a message; without a stream it is lost, and the session hears of that by the news.
@@ -203,6 +208,7 @@ class Peer(Generic[ToPeer, FromPeer, Load]):
         self._mismatch = self._compare(info)
         is_same, self.incarnation = info.incarnation == self.incarnation, info.incarnation
         self._is_cut = False
+        self._num_sent_bytes = 0
         if self._farewell is not None:
             self._farewell.cancel()
             self._farewell = None
@@ -232,7 +238,16 @@ class Peer(Generic[ToPeer, FromPeer, Load]):
             if inbox is not None:
                 inbox.put(answer)
             else:
-                self.num_dropped_by_cause[answer.dropped or "stale"] += 1
+                cause = answer.dropped or "stale"
+                self.num_dropped_by_cause[cause] += 1
+                self._watch.telemetry.add(Metric.ITEMS_DROPPED, 1, cause)
+        self._count_bytes(frame.ByteSize())
+
+    def _count_bytes(self, num_received: int) -> None:
+        telemetry, num_sent = self._watch.telemetry, self._stream.num_sent_bytes
+        telemetry.add(Metric.WIRE_BYTES, num_received, self.role, "received")
+        telemetry.add(Metric.WIRE_BYTES, max(num_sent - self._num_sent_bytes, 0), self.role, "sent")
+        self._num_sent_bytes = num_sent
 
     def _down(self, error: PilotfishError) -> None:
         """The stream is gone, or could not be opened."""
@@ -249,6 +264,7 @@ class Peer(Generic[ToPeer, FromPeer, Load]):
         for session, inbox in list(self._inboxes.items()):
             inbox.put(PeerNews(session, news))
         if news is News.LOST:
+            self._watch.telemetry.add(Metric.SESSIONS, -len(self._inboxes))
             self._inboxes.clear()
 
 

@@ -78,6 +78,9 @@ class RoundLoop:
     def _decide(self) -> Decision:
         """How far to draft in the round that begins."""
         if self._round is not None:
+            if self._drafting.is_silent:
+                self._drafting.lose("drafter_silent")
+                self._draft_no_more()
             return Decision(0, "draft_late")
         policy, drafting, verifier = self._means.policy, self._drafting, self._opened_verifier
         wishes = self._admitted.request.speculation

@@ -63,7 +63,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self._clock = clock
         self._discovery = discovery or StaticDiscovery(Addresses(settings.verifiers, settings.drafters))
         limits = Limits(vocabulary_size=len(tokenizer.vocabulary))
-        self.roster = Roster(Watch(tokenizer.vocabulary_hash, limits, settings.lost_after_s))
+        self.roster = Roster(Watch(tokenizer.vocabulary_hash, limits, settings.lost_after_s, telemetry=self.telemetry))
         self._means = Means(
             roster=self.roster,
             vocabulary=Vocabulary(tokenizer),
@@ -72,6 +72,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
                 grant=settings.grant,
                 patience_us=round(settings.patience_ms * 1e3),
                 deadline_us=round(settings.draft_deadline_ms * 1e3),
+                silent_after_s=settings.lost_after_s,
             ),
             failover_s=settings.failover_s,
         )

@@ -55,6 +55,7 @@ class Tempo:
     grant: int  # tokens a verifier may commit without hearing again, beyond those of a round's draft
     patience_us: int  # how long a speculating session is held out of passes for a draft
     deadline_us: int  # how long a drafter may draw
+    silent_after_s: float = 2.0  # a drafter that has not answered by then is given up, for another or none
 
 
 class VerifierSession:

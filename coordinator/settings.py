@@ -49,7 +49,8 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     lease_s: PositiveSeconds = Field(60.0, description="peers free a session of which they hear nothing for so long")
     failover_s: PositiveSeconds = Field(10.0, description="how long a request waits for a verifier to come (back)")
     lost_after_s: PositiveSeconds = Field(
-        2.0, description="a broken stream that is not back after so long means that its sessions are lost"
+        2.0,
+        description="a stream that is not back, or a drafter that has not answered, after so long is given up",
     )
     max_requests: PositiveInt = Field(1024, description="most requests at once; more are refused, to come again")
     metrics_port: Port | None = Field(None, description="port that answers Prometheus at /metrics; none: no metrics")

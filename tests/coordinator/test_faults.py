@@ -82,6 +82,24 @@ async def test_drafter_frozen_and_thawed(start: Start) -> None:
     assert got == truth(len(got))
 
 
+async def test_silent_drafter_is_given_up(start: Start) -> None:
+    """A drafter that does not answer for long is given up for another one."""
+    verifier = await start.verifier(LAW)
+    verifier.pass_s = 0.001
+    drafters = [await start.drafter(RIGHT) for _ in range(2)]
+    stack = await start.coordinator([verifier], drafters, lost_after_s=0.1)
+    answer = stack.generate(max_tokens=4000, gamma=4, include_rounds=True)
+    chunks = await take_until(answer, lambda entry: entry.num_drafted == 4)
+    used, other = sorted(drafters, key=lambda drafter: not drafter.sessions)
+    used.is_frozen = True
+    chunks += await take_until(answer, lambda entry: entry.reason == "draft_late")
+    chunks += await take_until(answer, lambda entry: entry.num_drafted == 4)
+    await answer.aclose()
+    assert other.requests
+    got = tuple(token for chunk in chunks for token in chunk.ids)
+    assert got == truth(len(got))
+
+
 async def test_drafter_absent_at_start(start: Start) -> None:
     """Without its drafter a coordinator serves plainly, says so, and speculates once the drafter is there."""
     verifier, drafter = await start.verifier(LAW), await start.drafter(RIGHT)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_fixed_policy(change: dict[str, object], gamma: int, reason: str) -> Non
     assert FixedPolicy(4).decide(replace(SNAPSHOT, **change)) == (gamma, reason)  # type: ignore[arg-type]
 
 
-def verifier(address: str, is_up: bool = True, num_sessions: int = 0, **load: int) -> VerifierView:
+def verifier(address: str, is_up: bool = True, num_sessions: int = 0, **load: Any) -> VerifierView:
     return VerifierView(address, is_up, num_sessions, VerifierLoad(**load))
 
 
