@@ -129,8 +129,7 @@ def chat(
         with reaching(host):
             served = client.info()
         terminal.say(f"{served.model} at {host}; /help lists what can be typed, Ctrl-D leaves", style="dim")
-        if legend := look.legend():
-            terminal.error.file.write(f"{legend}\n")
+        terminal.say_legend(look)
         for line in _lines(terminal):
             if line.startswith("/"):
                 said = conversation.obey(line)

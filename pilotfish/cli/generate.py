@@ -87,7 +87,9 @@ def generate(
     else:
         terminal.write("" if reply.text.endswith("\n") else "\n")
         if not quiet:
-            _describe(terminal, reply, look)
+            terminal.say(reply.summary(), style="dim")
+            if look is not None:
+                terminal.say_legend(look)
     if trace:
         _show_rounds(terminal, reply)
     if reply.finished is None:
@@ -116,12 +118,6 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
 def _conversation(text: str, system: str | None) -> Chat:
     before = () if system is None else (Message("system", system),)
     return Chat((*before, Message("user", text)))
-
-
-def _describe(terminal: Terminal, reply: Reply, look: Look | None) -> None:
-    terminal.say(reply.summary(), style="dim")
-    if legend := look.legend() if look else "":
-        terminal.error.file.write(f"{legend}\n")
 
 
 def _show_rounds(terminal: Terminal, reply: Reply) -> None:

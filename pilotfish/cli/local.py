@@ -92,7 +92,12 @@ def services(local: Local) -> list[Service]:
     }
     addresses = {"coordinator": f"{_reachable(local.host)}:{port}", "drafter": drafter, "verifier": verifier}
     # A thread that spins while it waits takes the time of the other two services.
-    environment = {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
+    environment = {
+        "OMP_WAIT_POLICY": "passive",
+        "OMP_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+        "TQDM_DISABLE": "1",  # a bar that is drawn into a log is a line for every step
+    }
     return [
         Service(
             module=role,

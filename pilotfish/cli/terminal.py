@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from pilotfish.cli.render import Look
+
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
@@ -28,6 +30,12 @@ class Terminal:
     def say(self, text: str, style: str = "") -> None:
         """One message on stderr, as it is and never wrapped."""
         self.error.print(text, style=style, markup=False, soft_wrap=True)
+
+    def say_legend(self, look: Look) -> None:
+        """What the colours and marks of an answer mean, where stderr can show them too."""
+        legend = look.legend()
+        if legend and (self.error.is_terminal or not look.has_colour):
+            self.error.file.write(f"{legend}\n")
 
 
 def complain(message: str) -> None:
