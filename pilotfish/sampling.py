@@ -15,7 +15,7 @@ from torch import Tensor
 from pilotfish.distribution import Distribution
 from pilotfish.messages import Sampling
 
-NUM_SORTED = (256, 4096)  # a nucleus is looked for among so many of the largest, then by a full sort
+NUM_SORTED = (256, 4096, 16384)  # a nucleus is looked for among so many of the largest, then by a full sort
 _SMALLEST_TEMPERATURE = 1e-30  # what float32 can divide by
 
 
