@@ -99,8 +99,8 @@ def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
         if x.numel() == 0:
             return x.new_empty(*x.shape[:-1], num_outputs)
         rows = x.reshape(-1, num_inputs).float()
-        largest = torch.linalg.vector_norm(rows, torch.inf, dim=1, keepdim=True).add_(_TINY)
-        levels = torch.addcmul(half, rows, torch.div(127.0, largest)).to(torch.uint8)
+        largest = rows.abs().amax(dim=1, keepdim=True).add_(_TINY)
+        levels = torch.addcmul(half, rows, largest.reciprocal(), value=127.0).to(torch.uint8)
         out = product(levels, 1.0, 128, packed, weight_scales, zero_points, None, 1.0, 0, torch.float32, "none", [], "")
         out = out.mul_(largest) if bias is None else torch.addcmul(bias, out, largest)
         return out.to(out_dtype).view(*x.shape[:-1], num_outputs)
