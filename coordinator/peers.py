@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class Watch:
     lost_after_s: float = 2.0  # a stream that is not back by then is lost
     pace: Pace = field(default_factory=Pace)
     telemetry: Telemetry = field(default_factory=Telemetry.off)
+    caller: str = field(default_factory=lambda: secrets.token_hex(16))  # what this coordinator calls itself
 
 
 class Peer(Generic[ToPeer, FromPeer, Load]):
@@ -276,7 +278,7 @@ def verifier_peer(address: str, watch: Watch, on_change: Callable[[], None] = la
     """A verifier, not dialled yet."""
     dialect: Dialect[ToVerifier, FromVerifier, VerifierLoad] = Dialect(
         role="verifier",
-        dial=verifier_dial(),
+        dial=verifier_dial(watch.caller),
         write_items=verifier_wire.write_items,
         read_answers=verifier_wire.read_answers,
         read_load=verifier_wire.read_load,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from pilotfish.messages import DrafterLoad, Speculation, VerifierLoad
+from coordinator.outlook import Outlook
+from pilotfish.messages import DrafterLoad, Objective, Speculation, VerifierLoad
+from pilotfish.price import Choice
 
 Reason: TypeAlias = Literal[
     "fixed",  # the coordinator's own setting
@@ -14,6 +16,10 @@ Reason: TypeAlias = Literal[
     "drafter_down",  # no drafter, or none that can be reached
     "draft_context",  # the drafter's own context is full
     "draft_late",  # a draft is due, and the verifier went on without it
+    "acceptance",  # further nodes would hardly ever hold
+    "saturation",  # further nodes would cost the verifier's other sessions more than they are worth
+    "round_trip",  # further nodes would come too late
+    "explore",  # to keep knowing what drafts are worth
 ]
 
 
@@ -29,13 +35,20 @@ class Snapshot:
     wishes: Speculation
     verifier: VerifierLoad
     drafter: DrafterLoad
+    outlook: Outlook | None = None  # None: no drafter, or nobody measures
+    objective: Objective | None = None  # the request's; None: the policy's own
+    may_draft_ahead: bool = False
+    last: Choice | None = None  # what was chosen for the round before; None: nothing by choice
+    chance: float = 1.0  # uniform in [0, 1), drawn for this round alone
 
 
 class Decision(NamedTuple):
-    """For the next round: γ, and why. 0: the session runs free."""
+    """For the next round: γ, and why. 0: nothing is drafted, the session runs free."""
 
     gamma: int
     reason: Reason
+    is_held: bool = True  # until its draft is there; else it runs free meanwhile, and the draft's tail is used
+    choice: Choice | None = None  # by the price; None: for another reason
 
 
 class Policy(Protocol):
@@ -58,13 +71,10 @@ class FixedPolicy:
         return self._wanted(wishes).gamma > 0
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        wishes = snapshot.wishes
-        gamma, reason = self._wanted(wishes)
-        if gamma == 0:
-            return Decision(0, reason)
-        if not snapshot.is_drafter_up:
-            return Decision(0, "drafter_down")
-        return clip(Decision(gamma, reason), snapshot)
+        decision = self._wanted(snapshot.wishes)
+        if decision.gamma == 0:
+            return decision
+        return clip(decision, snapshot) if snapshot.is_drafter_up else Decision(0, "drafter_down")
 
     def _wanted(self, wishes: Speculation) -> Decision:
         if wishes.is_off:
@@ -83,4 +93,4 @@ def clip(decision: Decision, snapshot: Snapshot) -> Decision:
         gamma, reason = max(snapshot.num_remaining - 1, 0), "limit"
     if snapshot.num_draftable < gamma:
         gamma, reason = max(snapshot.num_draftable, 0), "draft_context"
-    return Decision(gamma, reason)
+    return decision._replace(gamma=gamma, reason=reason)

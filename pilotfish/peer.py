@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 import grpc.aio
@@ -36,8 +36,16 @@ class Dial(Generic[Item, Response]):
     open: Callable[[grpc.aio.Channel, AsyncIterator[list[Item]]], AsyncIterator[Response]]
 
 
-def verifier_dial() -> Dial[verifier_pb2.VerifyItem, verifier_pb2.VerifyResponse]:
-    """How a verifier is talked to."""
+CALLER_KEY: Final = "pilotfish-caller"
+"""Metadata of a stream: what a coordinator calls itself, so that a verifier knows it again on its next stream."""
+
+
+def verifier_dial(caller: str = "") -> Dial[verifier_pb2.VerifyItem, verifier_pb2.VerifyResponse]:
+    """How a verifier is talked to.
+
+    Args:
+        caller: what this coordinator calls itself: sessions are scoped to it.
+    """
 
     async def info(to: grpc.aio.Channel, timeout_s: float) -> ServiceInfo:
         stub: Any = verifier_pb2_grpc.VerifierStub(to)
@@ -50,7 +58,7 @@ def verifier_dial() -> Dial[verifier_pb2.VerifyItem, verifier_pb2.VerifyResponse
 
     def open_stream(to: grpc.aio.Channel, frames: AsyncIterator[list[verifier_pb2.VerifyItem]]) -> Any:
         stub: Any = verifier_pb2_grpc.VerifierStub(to)
-        return stub.Verify(requests(frames))
+        return stub.Verify(requests(frames), metadata=((CALLER_KEY, caller),))
 
     return Dial("pilotfish.v1.Verifier", info, open_stream)
 

@@ -23,6 +23,7 @@ from pilotfish.server import Server
 from pilotfish.telemetry import Telemetry
 from pilotfish.tokenizer import load_tokenizer
 from pilotfish.v1 import coordinator_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
+from tests.end_to_end.proxy import Proxy
 from verifier.service import SERVICE as VERIFIER
 from verifier.service import VerifierService
 from verifier.settings import VerifierSettings
@@ -66,13 +67,18 @@ class RealStack:
         self.coordinator: CoordinatorService
         self.verifier: VerifierService
         self.drafter: DrafterService
+        self.to_verifier: Proxy
+        self.to_drafter: Proxy
 
     async def __aenter__(self) -> Self:
         self.verifier = VerifierService(self._verifier_settings, telemetry=self._telemetry)
         verifier = await self._serve(VERIFIER, self.verifier, verifier_pb2_grpc.add_VerifierServicer_to_server)
         self.drafter = DrafterService(self._drafter_settings)
         drafter = await self._serve(DRAFTER, self.drafter, drafter_pb2_grpc.add_DrafterServicer_to_server)
-        settings = CoordinatorSettings(verifiers=(verifier,), drafters=(drafter,), **self._coordinator_settings)
+        self.to_verifier, self.to_drafter = await self._wire(verifier), await self._wire(drafter)
+        settings = CoordinatorSettings(
+            verifiers=(self.to_verifier.address,), drafters=(self.to_drafter.address,), **self._coordinator_settings
+        )
         self.coordinator = CoordinatorService(
             settings, load_tokenizer(settings.model), policy=self._policy, telemetry=self._telemetry
         )
@@ -97,6 +103,12 @@ class RealStack:
         await service.start()
         await server.set_ready(True)
         return server.address
+
+    async def _wire(self, address: str) -> Proxy:
+        proxy = Proxy(address)
+        await proxy.start()
+        self._exits.push_async_callback(proxy.stop)
+        return proxy
 
     @property
     def num_sessions(self) -> int:

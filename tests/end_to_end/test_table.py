@@ -184,3 +184,45 @@ async def test_many_sessions(tmp_path: Path) -> None:
             )
         )
         assert [done.ids for done in together] == [done.ids for done in alone]
+
+
+@pytest.mark.parametrize("gamma", [0, 3])
+async def test_wire_to_the_verifier_is_cut(tmp_path: Path, gamma: int) -> None:
+    """However often the wire to the verifier is cut, nothing is missing or doubled, and the session is the same one."""
+    model = target(tmp_path, pass_us=[[1, 1000.0]])
+    async with RealStack(model, drafter(tmp_path, "noise")) as stack:
+        plain = await stack.complete("abc", seed=1, max_tokens=150, gamma=0)
+        speculation = Speculation(gamma=gamma) if gamma else Speculation(is_off=True)
+        chunks = []
+        async for chunk in stack.client.generate("abc", seed=1, max_tokens=150, speculation=speculation):
+            chunks.append(chunk)
+            if len(chunks) in {3, 4, 15, 30}:
+                stack.to_verifier.cut()
+        assert tuple(token for chunk in chunks for token in chunk.ids) == plain.ids
+        finished = chunks[-1].finished
+        assert finished is not None
+        dropped = finished.statistics.num_dropped_by_cause
+        assert dropped["stream_cut"] >= 1
+        assert not {"gap", "unknown_session", "verifier_lost"} & set(dropped)
+
+
+async def test_wire_to_the_drafter_is_cut(tmp_path: Path) -> None:
+    """However often the wire to the drafter is cut, the text is the same, and drafts come again."""
+    model = target(tmp_path, pass_us=[[1, 1000.0]])
+    async with RealStack(model, drafter(tmp_path, "perfect")) as stack:
+        plain = await stack.complete("abc", seed=1, max_tokens=2000, gamma=0)
+        num_cuts = 0
+        ids: list[int] = []
+        answer = stack.client.generate(
+            "abc", seed=1, max_tokens=2000, speculation=Speculation(gamma=3), include_rounds=True
+        )
+        async for chunk in answer:
+            ids += chunk.ids
+            if num_cuts == 3 and chunk.rounds[0].num_accepted == 3:
+                break
+            if chunk.rounds[0].num_drafted == 3:
+                stack.to_drafter.cut()
+                num_cuts += 1
+        await answer.aclose()
+        assert num_cuts == 3
+        assert tuple(ids) == plain.ids[: len(ids)]

@@ -1,0 +1,124 @@
+"""The policy that chooses γ by the price: pure, a snapshot in and a decision out. Design: docs/price.md.
+
+A session drafts as far as its nodes are worth what their positions cost everybody (`pilotfish.price.choose`). Where
+nothing is worth that, it runs free, and one of two things goes on without holding anybody up: a drafter that costs
+nothing to ask (one that only looks tokens up) is asked all the same, and what it finds rides along where it is worth
+its positions; any other is tried now and then, so that a bad spell does not switch speculation off for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coordinator.outlook import Outlook
+from coordinator.policy import Decision, FixedPolicy, Reason, Snapshot, clip
+from pilotfish.messages import Objective, Speculation
+from pilotfish.price import Choice, Plan, Profile, choose
+
+WEIGHTS: Final = {Objective.LATENCY: 0.5, Objective.BALANCED: 1.0, Objective.THROUGHPUT: 2.0}  # of the price
+EXPLORE_SHARE: Final = 0.02  # of the tokens may go into drafts that are not expected to pay
+EXPLORE_GAMMA: Final = 3
+EXPLORE_DEEPER: Final = 24  # every so many rounds a session that drafts tries one node more
+FREE_SHARE: Final = 0.02  # of a pass: a drafter that takes less costs nothing to ask
+MIN_PRICE: Final = 0.05  # of a position, where the verifier has room: drafts are not quite for nothing
+PAYS: Final = 1.02  # over plain decoding, from which speculating alone would pay
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptivePolicy:
+    """γ by the price that the verifier publishes; the request's own wishes come first."""
+
+    objective: Objective = Objective.BALANCED
+
+    def may_draft(self, wishes: Speculation) -> bool:
+        return not wishes.is_off and wishes.gamma != 0 and wishes.max_gamma != 0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        wishes, outlook = snapshot.wishes, snapshot.outlook
+        if wishes.is_off or wishes.gamma is not None:
+            return FixedPolicy(0).decide(snapshot)
+        if not snapshot.is_drafter_up or outlook is None:
+            return Decision(0, "drafter_down")
+        wanted = snapshot.max_gamma if wishes.max_gamma is None else min(wishes.max_gamma, snapshot.max_gamma)
+        cap = clip(Decision(wanted, "limit"), snapshot)
+        if cap.gamma == 0:
+            return Decision(0, "request" if wishes.max_gamma == 0 else cap.reason)
+        plan = self._plan(snapshot)
+        profile = outlook.profile(snapshot.drafter, may_draft_ahead=snapshot.may_draft_ahead)
+        choice = choose(profile, plan, cap.gamma, snapshot.last)
+        if choice.gamma:
+            return _deepened(choice, outlook, cap, _why(profile, plan, choice.gamma, cap))
+        return self._without_waiting(snapshot, outlook, plan, cap)
+
+    def _plan(self, snapshot: Snapshot) -> Plan:
+        """The verifier's plan with the price weighed by what the request cares for; its own where there is none."""
+        load, objective = snapshot.verifier, snapshot.objective or self.objective
+        plan = load.plan or lone_plan(snapshot)
+        return replace(plan, price=max(plan.price * WEIGHTS[objective], MIN_PRICE))
+
+    def _without_waiting(self, snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Decision:
+        """What goes on while the session runs free."""
+        reason = _why_not(snapshot, outlook, plan, cap)
+        drafter, load = snapshot.drafter, snapshot.verifier
+        price = max(MIN_PRICE, load.saturation if math.isinf(plan.price) else plan.price)
+        pass_us = load.pass_us or 1
+        if drafter.start_us + drafter.token_us * cap.gamma <= FREE_SHARE * pass_us:
+            gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
+            return Decision(gamma, reason, is_held=False)
+        share = EXPLORE_SHARE / math.sqrt(max(1, load.num_sessions))  # all of a kind learn from one
+        cost = 1.0 + EXPLORE_GAMMA * load.saturation
+        if snapshot.chance < share / cost:
+            return Decision(min(EXPLORE_GAMMA, cap.gamma), "explore", is_held=False)
+        return Decision(0, reason)
+
+
+def lone_plan(snapshot: Snapshot) -> Plan:
+    """The plan of a verifier that publishes none: as if the session were alone, at the price of the last pass."""
+    load = snapshot.verifier
+    pass_s = max(load.pass_us, 1) / 1e6
+    outlook, drafter = snapshot.outlook, snapshot.drafter
+    assert outlook is not None
+    profile = outlook.profile(drafter, may_draft_ahead=False)
+    best = max(
+        range(len(profile.survival) + 1),
+        key=lambda gamma: _alone(profile, pass_s, gamma),
+    )
+    period_s = pass_s + (profile.away_s(best) if best else 0.0)
+    return Plan(load.saturation, period_s, pass_s, 0.0, int(best > 0))
+
+
+def _alone(profile: Profile, pass_s: float, gamma: int) -> float:
+    """Tokens a pass length, if the session were alone and waited for its drafts."""
+    return 1.0 if not gamma else profile.expected_tokens[gamma] * pass_s / (pass_s + profile.away_s(gamma))
+
+
+def _deepened(choice: Choice, outlook: Outlook, cap: Decision, reason: Reason) -> Decision:
+    if choice.gamma < cap.gamma and outlook.num_rounds % EXPLORE_DEEPER == EXPLORE_DEEPER - 1:
+        return Decision(choice.gamma + 1, "explore", is_held=choice.is_held, choice=choice)
+    return Decision(choice.gamma, reason, is_held=choice.is_held, choice=choice)
+
+
+def _why(profile: Profile, plan: Plan, gamma: int, cap: Decision) -> Reason:
+    """What keeps a draft from being longer."""
+    if gamma >= cap.gamma:
+        return cap.reason
+    if profile.num_worthy(plan.price) > gamma:
+        return "round_trip"
+    return "saturation" if profile.num_worthy(MIN_PRICE) > gamma else "acceptance"
+
+
+def _why_not(snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Reason:
+    """Why a session runs free: what would have to be otherwise for drafts to pay."""
+    profile = outlook.profile(snapshot.drafter, may_draft_ahead=False)
+    pass_s = plan.pass_s or snapshot.verifier.pass_us / 1e6
+    if pass_s <= 0.0:
+        return "acceptance"
+    gammas = range(1, min(cap.gamma, len(profile.survival)) + 1)
+    if max((_alone(profile, pass_s, gamma) for gamma in gammas), default=0.0) >= PAYS:
+        return "saturation"
+    near = replace(profile, round_trip_s=0.0)
+    if max((_alone(near, pass_s, gamma) for gamma in gammas), default=0.0) >= PAYS:
+        return "round_trip"
+    return "acceptance"

@@ -1,0 +1,100 @@
+"""What drafting is worth in one session: how its drafts held, how often there were any, how long they took to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from coordinator.estimator import Evidence, SessionEstimator
+from pilotfish.messages import DraftEnd, DrafterLoad
+from pilotfish.price import Profile
+
+OFFER_MEMORY = 0.7  # of the counts of offers that is left after an answer
+OFFER_WEIGHT = 1.0  # answers the first guess (there will be a draft) is worth
+DELAY_SHARE = 0.2  # of the newest round trip in its estimate
+CUT_BY_TIME = frozenset({DraftEnd.DEADLINE, DraftEnd.CONTEXT, DraftEnd.GAMMA, DraftEnd.SURVIVAL})
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known of the drafts of a session before a round."""
+
+    survival: tuple[float, ...]  # of the nodes of a draft that came
+    offered: float  # probability that one comes when it is asked for
+    round_trip_s: float  # from a verdict until the draft is at the verifier, less the drafting
+    num_rounds: int = 0  # that drafted
+
+    def profile(self, drafter: DrafterLoad, *, may_draft_ahead: bool) -> Profile:
+        """What asking for a draft is worth, and how long it takes: for the plan."""
+        return Profile(
+            tuple(self.offered * survival for survival in self.survival),
+            drafter.start_us / 1e6,
+            drafter.token_us / 1e6,
+            self.round_trip_s,
+            may_draft_ahead,
+        )
+
+    def profile_if_offered(self, drafter: DrafterLoad) -> Profile:
+        """The same for a draft that is known to come."""
+        return replace(self.profile(drafter, may_draft_ahead=False), survival=self.survival)
+
+
+class Meter:
+    """Measures the drafts of one session at one drafter."""
+
+    def __init__(self, estimator: SessionEstimator, round_trip_s: float) -> None:
+        """Measure from now on.
+
+        Args:
+            estimator: of the session.
+            round_trip_s: a first guess.
+        """
+        self._estimator = estimator
+        self._round_trip_s = round_trip_s
+        self._num_offered = 0.0
+        self._num_asked = 0.0
+        self._num_rounds = 0
+
+    def outlook(self, num_depths: int) -> Outlook:
+        """What is known now."""
+        offered = (OFFER_WEIGHT + self._num_offered) / (OFFER_WEIGHT + self._num_asked)
+        return Outlook(self._estimator.survival(num_depths), offered, self._round_trip_s, self._num_rounds)
+
+    def answered(self, num_nodes: int) -> None:
+        """An answer to a request for a draft is complete, with so many nodes."""
+        self._num_asked = OFFER_MEMORY * self._num_asked + 1.0
+        self._num_offered = OFFER_MEMORY * self._num_offered + (num_nodes > 0)
+
+    def decided(self, gamma: int, nodes: Sequence[int], committed: Sequence[int], end: DraftEnd | None) -> None:
+        """What became of a draft: its chain of tokens beside those that were committed from its position on.
+
+        A node counts as kept where the token at its place is its own: so drafts that came late count too, as far as
+        they can be told.
+
+        Args:
+            gamma: nodes that were asked for.
+            nodes: tokens of the chain that came.
+            committed: tokens from the draft's position on.
+            end: why no more nodes came; None: not known.
+        """
+        if not nodes:
+            return
+        num_kept = next(
+            (i for i, (node, token) in enumerate(zip(nodes, committed, strict=False)) if node != token),
+            min(len(nodes), len(committed)),
+        )
+        is_decided = num_kept < min(len(nodes), len(committed))
+        num_drafted = len(nodes) if is_decided or num_kept == len(nodes) else num_kept
+        is_cut_by_time = end is None or end in CUT_BY_TIME or num_kept < len(nodes)
+        self._num_rounds += 1
+        self._estimator.observe(
+            Evidence.of_round(gamma, num_drafted, num_kept, is_cut_by_time=is_cut_by_time and not is_decided)
+        )
+
+    def ran_free(self, num_tokens: int) -> None:
+        """So many tokens were committed without a draft."""
+        self._estimator.fade(num_tokens)
+
+    def came_back(self, seconds: float) -> None:
+        """A draft took so long from the verdict before it, its drafting left out."""
+        self._round_trip_s += DELAY_SHARE * (max(0.0, seconds) - self._round_trip_s)
