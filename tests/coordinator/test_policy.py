@@ -41,7 +41,8 @@ SNAPSHOT = Snapshot(
 )
 def test_fixed_policy(change: dict[str, object], gamma: int, reason: str) -> None:
     """γ is what request or settings say, as far as drafter, limit and context allow; the reason says which it was."""
-    assert FixedPolicy(4).decide(replace(SNAPSHOT, **change)) == (gamma, reason)  # type: ignore[arg-type]
+    decision = FixedPolicy(4).decide(replace(SNAPSHOT, **change))  # type: ignore[arg-type]
+    assert (decision.gamma, decision.reason) == (gamma, reason)
 
 
 def verifier(address: str, is_up: bool = True, num_sessions: int = 0, **load: Any) -> VerifierView:

@@ -1,0 +1,127 @@
+"""The policy follows the price, says why, and never stops looking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from coordinator.adaptive import AdaptivePolicy
+from coordinator.outlook import Outlook
+from coordinator.policy import Snapshot
+from pilotfish.messages import DrafterLoad, Objective, Speculation, VerifierLoad
+from pilotfish.price import Plan
+
+PASS_US = 40_000
+IDLE = VerifierLoad(pass_us=PASS_US, pass_positions=1, pass_sequences=1, num_sessions=1)
+
+
+def survival(alpha: float, num_depths: int = 16) -> tuple[float, ...]:
+    return tuple(alpha ** (depth + 1) for depth in range(num_depths))
+
+
+def snapshot(
+    alpha: float = 0.9,
+    *,
+    offered: float = 1.0,
+    round_trip_s: float = 0.0005,
+    token_us: int = 2_000,
+    load: VerifierLoad = IDLE,
+    wishes: Speculation | None = None,
+) -> Snapshot:
+    return Snapshot(
+        position=100,
+        num_remaining=1000,
+        num_draftable=1000,
+        max_gamma=16,
+        is_drafter_up=True,
+        wishes=wishes or Speculation(),
+        verifier=load,
+        drafter=DrafterLoad(start_us=200, token_us=token_us),
+        outlook=Outlook(survival(alpha), offered, round_trip_s),
+    )
+
+
+def test_good_drafts_on_an_idle_verifier_go_deep() -> None:
+    """At acceptance .9 and a drafter of a twentieth of a pass a session drafts far, and is held for it."""
+    decision = AdaptivePolicy().decide(snapshot(0.9))
+    assert decision.gamma >= 8
+    assert decision.is_held
+
+
+def test_poor_drafts_are_not_waited_for() -> None:
+    """At acceptance .1 it drafts one token at the most."""
+    decision = AdaptivePolicy().decide(snapshot(0.1))
+    assert decision.gamma <= 1
+    assert decision.reason == "acceptance"
+
+
+def test_saturation_ends_speculation() -> None:
+    """Where the verifier says that no position is worth its price, nothing is drafted, for that reason."""
+    load = replace(IDLE, saturation=1.0, num_sessions=64, plan=Plan(inf, 0.04, 0.04, 1600.0))
+    decision = AdaptivePolicy().decide(snapshot(0.7, load=load))
+    assert decision.gamma == 0
+    assert decision.reason == "saturation"
+
+
+def test_far_drafter_is_not_waited_for() -> None:
+    """A round trip of ten passes is the reason for running free."""
+    decision = AdaptivePolicy().decide(snapshot(0.8, round_trip_s=10 * PASS_US / 1e6))
+    assert not decision.gamma or not decision.is_held
+    assert decision.reason == "round_trip"
+
+
+def test_price_shortens_drafts() -> None:
+    """The dearer a position, the shorter the draft; objectives weigh the price."""
+    cheap, dear = (replace(IDLE, plan=Plan(price, 0.08, 0.04, 100.0, 1)) for price in (0.05, 0.5))
+    policy = AdaptivePolicy()
+    assert policy.decide(snapshot(0.8, load=cheap)).gamma > policy.decide(snapshot(0.8, load=dear)).gamma >= 1
+    wishing = replace(snapshot(0.8, load=dear), objective=Objective.LATENCY)
+    assert policy.decide(wishing).gamma > policy.decide(replace(wishing, objective=Objective.THROUGHPUT)).gamma
+
+
+def test_drafter_that_costs_nothing_is_asked_without_waiting() -> None:
+    """A lookup that seldom finds anything is asked every round, and nobody is held for it."""
+    decision = AdaptivePolicy().decide(snapshot(0.8, offered=0.02, token_us=0, round_trip_s=0.003))
+    assert decision.gamma > 0
+    assert not decision.is_held
+
+
+def test_bad_spell_is_not_for_ever() -> None:
+    """A session that runs free for poor acceptance tries a draft when its chance comes up, and says so."""
+    poor = snapshot(0.05, token_us=20_000)
+    assert AdaptivePolicy().decide(poor).gamma == 0
+    decision = AdaptivePolicy().decide(replace(poor, chance=0.0))
+    assert (decision.gamma > 0, decision.reason, decision.is_held) == (True, "explore", False)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "gamma", "reason"),
+    [
+        (Speculation(is_off=True), 0, "request"),
+        (Speculation(gamma=0), 0, "request"),
+        (Speculation(gamma=7), 7, "request"),
+        (Speculation(max_gamma=0), 0, "request"),
+    ],
+)
+def test_request_comes_first(wishes: Speculation, gamma: int, reason: str) -> None:
+    """What a request fixes is kept whatever the price is."""
+    decision = AdaptivePolicy().decide(snapshot(wishes=wishes))
+    assert (decision.gamma, decision.reason) == (gamma, reason)
+
+
+def test_request_may_cap() -> None:
+    """A request's most is never passed, exploring included."""
+    wishes = Speculation(max_gamma=2)
+    for num_rounds in range(50):
+        base = snapshot(wishes=wishes)
+        assert base.outlook is not None
+        outlook = replace(base.outlook, num_rounds=num_rounds)
+        assert AdaptivePolicy().decide(replace(base, outlook=outlook, chance=0.0)).gamma <= 2
+
+
+def test_no_drafter_no_draft() -> None:
+    """Without a drafter the session runs free, and the reason names it."""
+    decision = AdaptivePolicy().decide(replace(snapshot(), is_drafter_up=False))
+    assert (decision.gamma, decision.reason) == (0, "drafter_down")
