@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
 from pilotfish.errors import PilotfishError
-from verifier.service import run
 from verifier.settings import VerifierSettings
 
 
@@ -18,6 +18,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = VerifierSettings.load(arguments, program="python -m verifier")
         logging.getLogger("verifier").info("settings:\n%s", settings.describe())
+        # Threads that spin while they wait take the cores from the processes beside this one; read when torch loads.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        from verifier.service import run
+
         asyncio.run(run(settings))
     except PilotfishError as error:
         sys.stderr.write(f"verifier: {error}\n")

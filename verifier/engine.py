@@ -73,11 +73,12 @@ class Engine:
         self._accept = accept
         self._clock = clock
         self._seats = Seats(self.pool)
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[tuple[Command, ...]] = queue.SimpleQueue()
         self._answers: list[Answer] = []
         self._has_news = False  # of sessions that ended without an answer
         self._claims: dict[SessionKey, Claim | None] = {}
-        self._num_waiting = 0
+        self._num_waiting = 0  # for KV
+        self._num_left = 0  # that were ready for the last pass and found no place in it
         self._num_opened = 0
         self._num_passes = 0
         self._last_pass = PassRecord()
@@ -88,9 +89,9 @@ class Engine:
 
     # -- for any thread ----------------------------------------------------------------------------------------------
 
-    def submit(self, command: Command) -> None:
-        """Hand an item in."""
-        self._commands.put(command)
+    def submit(self, *commands: Command) -> None:
+        """Hand items in; those of one call are taken together, so that they can share a pass."""
+        self._commands.put(commands)
 
     def start(self) -> None:
         self._thread.start()
@@ -98,7 +99,7 @@ class Engine:
     def stop(self, timeout_s: float | None = None) -> None:
         """End the thread after the pass it is in."""
         self._is_stopping = True
-        self._commands.put(None)
+        self._commands.put(())
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
@@ -141,7 +142,8 @@ class Engine:
         self._flush()
         if starts_at_s > now_s:
             return min(starts_at_s, self._wakes_at_s(now_s))
-        if not self._pass(plan(candidates, self._limits), now_s):
+        num_ready = sum(candidate.has_work for candidate in candidates)
+        if not self._pass(plan(candidates, self._limits), num_ready, now_s):
             return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
         self._ready_since_s = inf
         self._flush()
@@ -154,11 +156,11 @@ class Engine:
             return
         self._busy_since_s = None
         try:
-            command = self._commands.get(timeout=None if timeout_s == inf else timeout_s)
+            commands = self._commands.get(timeout=None if timeout_s == inf else timeout_s)
         except queue.Empty:
             return
         self._busy_since_s = self._clock()
-        if command is not None:
+        for command in commands:
             self._obey(command)
 
     def _moment(self, candidates: Sequence[Candidate], now_s: float) -> Moment:
@@ -179,10 +181,10 @@ class Engine:
     def _take_commands(self) -> None:
         while True:
             try:
-                command = self._commands.get_nowait()
+                commands = self._commands.get_nowait()
             except queue.Empty:
                 return
-            if command is not None:
+            for command in commands:
                 self._obey(command)
 
     def _obey(self, command: Command) -> None:
@@ -281,10 +283,11 @@ class Engine:
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
-    def _pass(self, shares: Sequence[Share], began_s: float) -> bool:
+    def _pass(self, shares: Sequence[Share], num_ready: int, began_s: float) -> bool:
         """Run a pass; False: nobody could ride."""
         num_preempted = self._seats.num_preempted
         rides = self._rides(shares)
+        self._num_left = num_ready - len(rides)
         if not rides:
             return False
         batch = pack([ride.item(self.pool.pages(ride.session.key)) for ride in rides], self.pool.page_size)
@@ -399,7 +402,7 @@ class Engine:
             pass_us=round(last.length_s * 1e6),
             pass_positions=last.num_positions,
             pass_sequences=last.num_sequences,
-            num_queued=self._num_waiting,
+            num_queued=self._num_waiting + self._num_left,
             num_sessions=len(self.sessions),
             num_kv_pages=self.pool.num_pages,
             num_kv_pages_used=self.pool.num_used_pages,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pilotfish.errors import Overloaded, Unavailable
 from pilotfish.messages import Refusal, ServiceInfo, VerifierLoad
+from pilotfish.peer import CALLER_KEY
 from pilotfish.rpc import FrameQueue, Streams
 from pilotfish.server import Server, serve
 from pilotfish.telemetry import Metric, Telemetry
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SERVICE = "pilotfish.v1.Verifier"
-CALLER_KEY = "pilotfish-caller"  # metadata by which a coordinator is known again on its next stream
 WATCH_S = 1.0
 
 Answers = FrameQueue[verifier_pb2.VerifyAnswer]
@@ -160,12 +160,14 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
 
         def take(frame: verifier_pb2.VerifyRequest) -> None:
             now_s = self._clock()
+            commands = []
             for item, cut in inbox.read(frame):
                 if isinstance(item, Refusal):
                     self._telemetry.add(Metric.ITEMS_DROPPED, 1, item.reason)
                     self._put(answers, item)
                 else:
-                    engine.submit(Command(caller, number, item, now_s, cut))
+                    commands.append(Command(caller, number, item, now_s, cut))
+            engine.submit(*commands)
 
         try:
             async for items in self._streams.exchange(request_iterator, take, answers):

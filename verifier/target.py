@@ -10,6 +10,8 @@ from pilotfish.errors import ConfigurationError
 from pilotfish.tokenizer import Tokenizer, load_tokenizer
 from verifier.settings import VerifierSettings
 
+MIN_PAGE_BYTES = 65536  # a page is counted as so much at least: keeping book of millions of tiny ones takes time
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -59,7 +61,7 @@ class Target:
         """
         if settings.num_kv_pages is not None:
             return settings.num_kv_pages
-        page_bytes = settings.page_size * self.backend.kv_bytes_per_token
+        page_bytes = max(settings.page_size * self.backend.kv_bytes_per_token, MIN_PAGE_BYTES)
         num_pages = settings.kv_memory_mb * 2**20 // page_bytes
         most = settings.max_sessions * -(-self.context_length // settings.page_size)
         if num_pages < 1:

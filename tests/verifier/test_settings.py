@@ -66,8 +66,9 @@ def test_a_verifier_that_cannot_start_exits_with_a_reason(
 def test_pages_follow_from_memory(tmp_path: Path) -> None:
     """KV memory over the bytes of a page, unless a number of pages is given; never more than sessions could use."""
     model = table_file(tmp_path, {"random": {"seed": 1, "order": 2}})
-    few = VerifierSettings(model=model, kv_memory_mb=1, max_sessions=10_000)
+    few = VerifierSettings(model=model, kv_memory_mb=64, page_size=8192, max_sessions=10_000)
     target = Target.load(few)
-    assert target.num_kv_pages(few) == 2**20 // (16 * target.backend.kv_bytes_per_token)
+    assert target.num_kv_pages(few) == 64 * 2**20 // (8192 * target.backend.kv_bytes_per_token)
     assert target.num_kv_pages(few.model_copy(update={"num_kv_pages": 7})) == 7
-    assert target.num_kv_pages(few.model_copy(update={"max_sessions": 1})) == 4096 // 16
+    assert target.num_kv_pages(few.model_copy(update={"max_sessions": 1, "page_size": 16})) == 4096 // 16
+    assert target.num_kv_pages(few.model_copy(update={"page_size": 1})) == 64 * 2**20 // 65536
