@@ -262,17 +262,30 @@ def _attend_fused(
     first_key = sequence.first_key(window)
     key, value = sequence.gather(keys, first_key), sequence.gather(values, first_key)
     if scores.is_plain and num_rows > _MAX_FOLDED_ROWS:
-        size = (num_heads, num_groups, key.shape[2], -1)
-        out = scaled_dot_product_attention(
-            query.reshape(num_heads, num_groups, num_rows, query.shape[3]),
-            key.transpose(0, 1).expand(size),
-            value.transpose(0, 1).expand(size),
-            attn_mask=sequence.mask(window, 1, query.dtype),
-            scale=scores.scale,
-        )
+        grouped = query.reshape(num_heads, num_groups, num_rows, query.shape[3])
+        mask = sequence.mask(window, 1, query.dtype)
+        out = _attend_broadcast(grouped, key, value, mask, scores.scale)
     else:
         out = _attend_folded(query, key, value, sequence.mask(window, num_groups, query.dtype), scores)
     return out.reshape(1, num_query_heads, num_rows, values.shape[3]).transpose(1, 2)
+
+
+def _attend_broadcast(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """[heads, groups, rows, value_dim] for many rows: the keys of a head broadcast over its groups, `mask` too.
+
+    `query` [heads, groups, rows, dim], `key` and `value` [1, heads, keys, dim], `mask` [rows, keys].
+    """
+    num_heads, num_groups, num_rows, _ = query.shape
+    if query.dtype != torch.bfloat16 or query.device.type != "cpu" or mask is None:
+        size = (num_heads, num_groups, key.shape[2], -1)
+        keys, values = key.transpose(0, 1).expand(size), value.transpose(0, 1).expand(size)
+        return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+    out = query.new_empty(num_heads, num_groups, num_rows, value.shape[3])
+    for head in range(num_heads):  # products of bfloat16 are twice as fast here as inside the fused call
+        products = torch.matmul(query[head].flatten(0, 1), key[0, head].t()).view(num_groups, num_rows, -1)
+        weights = torch.add(mask, products, alpha=scale).softmax(dim=-1)
+        torch.matmul(weights.flatten(0, 1), value[0, head], out=out[head].flatten(0, 1))
+    return out
 
 
 def _attend_rowwise(
