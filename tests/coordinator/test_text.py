@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.text import AnswerText, Detokenizer, Vocabulary
 from pilotfish import tablefile
-from pilotfish.tokenizer import TableTokenizer, Tokenizer
+from pilotfish.tokenizer import LibraryTokenizer, TableTokenizer, Tokenizer
 
 EMOJI = "\U0001f600"
 BYTES = [f"<0x{byte:02X}>" for byte in (*EMOJI.encode(), *"é".encode(), 0xFF)]
@@ -191,3 +193,20 @@ def answer(tokens: Sequence[int], stops: Sequence[str], sizes: Sequence[int]) ->
         if piece.is_stopped:
             return got, len(characters), characters
     return got + text.finish(), len(characters), characters
+
+
+def test_real_tokenizer(smollm2: Path) -> None:
+    """With the real model's tokenizer the stream equals the whole, for prose, code, emoji and any tokens at all."""
+    tokenizer = LibraryTokenizer(smollm2)
+    vocabulary = Vocabulary(tokenizer)
+    text = (Path(__file__).read_text(encoding="utf-8") + f"{EMOJI}👍🏽 中文字符 ünïcödé\n\t👨‍👩‍👧‍👦") * 2
+    detokenizer = Detokenizer(vocabulary)
+    assert "".join(detokenizer.feed(token) for token in tokenizer.encode(text)) == text
+    source = random.Random(1)
+    for _ in range(100):
+        tokens = [source.randrange(len(tokenizer.vocabulary)) for _ in range(60)]
+        detokenizer = Detokenizer(vocabulary)
+        got = "".join(detokenizer.feed(token) for token in tokens)
+        expected = whole(tokenizer, tokens)
+        assert expected.startswith(got)
+        assert set(expected[len(got) :]) <= {"\ufffd"}
