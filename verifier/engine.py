@@ -104,6 +104,11 @@ class Engine:
             self._thread.join(timeout_s)
 
     @property
+    def num_unread(self) -> int:
+        """Calls of `submit` whose items it has not taken yet."""
+        return self._commands.qsize()
+
+    @property
     def has_unfinished(self) -> bool:
         """Whether a session could still commit something."""
         return any(session.finish is None for session in list(self.sessions.values()))

@@ -12,13 +12,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pilotfish.errors import Overloaded, Unavailable
-from pilotfish.messages import Refusal, ServiceInfo, VerifierLoad
+from pilotfish.messages import Close, Refusal, ServiceInfo, VerifierLoad
 from pilotfish.peer import CALLER_KEY
 from pilotfish.rpc import FrameQueue, Streams
 from pilotfish.server import Server, serve
 from pilotfish.telemetry import Metric, Telemetry
 from pilotfish.v1 import verifier_pb2, verifier_pb2_grpc
-from pilotfish.wire.values import Limits, write_info
+from pilotfish.wire.values import Limits, refuse, write_info
 from pilotfish.wire.verifier import VerifierInbox, write_answer, write_frame
 from verifier.admission import Capacity
 from verifier.engine import Engine
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SERVICE = "pilotfish.v1.Verifier"
+MAX_UNREAD_FRAMES = 4096  # that wait while a pass runs; beyond that only closing is taken
 WATCH_S = 1.0
 
 Answers = FrameQueue[verifier_pb2.VerifyAnswer]
@@ -163,8 +164,9 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
             commands = []
             for item, cut in inbox.read(frame):
                 if isinstance(item, Refusal):
-                    self._telemetry.add(Metric.ITEMS_DROPPED, 1, item.reason)
-                    self._put(answers, item)
+                    self._refuse(answers, item)
+                elif engine.num_unread > MAX_UNREAD_FRAMES and not isinstance(item, Close):
+                    self._refuse(answers, refuse(_unread(engine), item.session, self.incarnation))
                 else:
                     commands.append(Command(caller, number, item, now_s, cut))
             engine.submit(*commands)
@@ -197,6 +199,10 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
             return self._by_number[number][1]
         newest = (queue for whose, queue in reversed(self._by_number.values()) if whose == caller != "")
         return next(newest, None)
+
+    def _refuse(self, queue: Answers, refusal: Refusal) -> None:
+        self._telemetry.add(Metric.ITEMS_DROPPED, 1, refusal.reason)
+        self._put(queue, refusal)
 
     def _put(self, queue: Answers, message: Any) -> None:
         try:
@@ -238,6 +244,11 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
             num_kv_pages=engine.pool.num_pages,
             settings=self.settings.effective(),
         )
+
+
+def _unread(engine: Engine) -> Overloaded:
+    what = f"{engine.num_unread} frames wait for the engine, which has not come to read them"
+    return Overloaded(f"{what}: try again in 1 s, or elsewhere", retry_after_s=1.0)
 
 
 def _caller(context: grpc.aio.ServicerContext[Any, Any]) -> str:

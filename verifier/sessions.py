@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from pilotfish.draft import Draft
 from pilotfish.errors import PilotfishError, PrefixMismatch, StalePosition
 from pilotfish.messages import FinishReason, Open, Refusal, SessionId, TokenKind, Verdict, Work
 from pilotfish.prefix import PrefixHashes
-from pilotfish.wire.values import refuse
+from pilotfish.wire.values import DropCause, refuse
 from verifier.drafts import DraftInHand, RestState, clip
 
 MAX_ROUNDS_AHEAD = 4
+
+Drop: TypeAlias = Literal[
+    "behind",  # other tokens were committed before it came
+    "overtaken",  # all it proposes was committed before it came
+    "late",  # a part of a round that is over
+    "superseded",  # a later round came before it was complete
+    "assumption",  # other tokens were committed than it was drafted on
+    "ahead_full",  # more rounds ahead than are held
+    "resend",  # the round was decided already: its verdict was sent again
+    "finished",  # the session commits nothing more
+    "stale_grant",  # a grant from before the last one
+]
+"""Why an item, or part of its draft, was of no use; besides the causes that `wire` cuts drafts for."""
 
 
 class SessionKey(NamedTuple):
@@ -59,7 +72,7 @@ class Session:
     ordinal: int  # the order of opening: who came first is served first when KV is short
     limit: int  # most tokens, prompt included
     stream: int  # where answers go: the stream its last item came on
-    count_drop: Callable[[str], None]
+    count_drop: Callable[[Drop | DropCause], None]
     held_until_s: float
     lease_s: float
     now_s: InitVar[float]
@@ -169,7 +182,7 @@ class Session:
 
     # -- what an item does -------------------------------------------------------------------------------------------
 
-    def take(self, work: Work, stream: int, now_s: float, cut: str | None = None) -> list[Verdict | Refusal]:
+    def take(self, work: Work, stream: int, now_s: float, cut: DropCause | None = None) -> list[Verdict | Refusal]:
         """Take an item; the answers that can be given without a pass.
 
         By position, as the contract has it: at the committed length it is work; at the base of the last verdict that

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pilotfish.messages import Close, Open, Opened, Refusal, TraceContext, Verdict, VerifierLoad, Work
-from verifier.sessions import SessionKey
+from pilotfish.wire.values import DropCause
+from verifier.sessions import Drop, SessionKey
 
 
 class Command(NamedTuple):
@@ -16,7 +17,7 @@ class Command(NamedTuple):
     stream: int  # the stream it came on: where the session's answers go from now on
     item: Open | Work | Close
     arrived_s: float
-    cut: str | None = None  # why its draft is less than was sent
+    cut: DropCause | None = None  # why its draft is less than was sent
 
     @property
     def key(self) -> SessionKey:
@@ -62,7 +63,7 @@ class Observer(Protocol):
     def passed(self, record: PassRecord) -> None:
         """A pass has ended."""
 
-    def dropped(self, cause: str) -> None:
+    def dropped(self, cause: Drop | DropCause) -> None:
         """A draft, or part of one, was dropped."""
 
     def expired(self) -> None:

@@ -22,6 +22,7 @@ from pilotfish.messages import (
 )
 from pilotfish.prefix import extend
 from pilotfish.tablefile import TableFile, parse
+from pilotfish.wire.values import DropCause
 from verifier.admission import Capacity
 from verifier.engine import Engine
 from verifier.schedule import PassLimits, StartRule, StartWhenReady
@@ -129,7 +130,9 @@ class Bench:
         self._num_callers += 1
         return BenchSession(self, self._num_callers.to_bytes(16, "big"), prompt, **keys)
 
-    def submit(self, item: Open | Work | Close, stream: int = 0, caller: str = "", cut: str | None = None) -> None:
+    def submit(
+        self, item: Open | Work | Close, stream: int = 0, caller: str = "", cut: DropCause | None = None
+    ) -> None:
         self.engine.submit(Command(caller, stream, item, self.now_s, cut))
 
     def turn(self) -> float:
@@ -240,7 +243,7 @@ class BenchSession:
         is_complete: bool = True,
         grant: int = 0,
         patience_us: int = 0,
-        cut: str | None = None,
+        cut: DropCause | None = None,
         stream: int | None = None,
         **keys: Any,
     ) -> Work:

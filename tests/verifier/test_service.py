@@ -352,6 +352,32 @@ async def test_health_and_info_answer_while_a_pass_runs(model: str) -> None:
         await caller.hear()
 
 
+async def test_a_flood_is_refused_while_the_engine_does_not_read(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a pass hangs, frames beyond the bound are refused as overload, and closing is still taken."""
+    monkeypatch.setattr("verifier.service.MAX_UNREAD_FRAMES", 3)
+    backends: list[Gate] = []
+    async with verifier(model, load=gated(backends)) as running:
+        stream = running.stream()
+        caller = Caller(stream, running.info, PROMPT)
+        await caller.open()
+        backends[0].gate.clear()
+        backends[0].entered.clear()
+        try:
+            stream.send(caller.work(grant=1))
+            assert await asyncio.to_thread(backends[0].entered.wait, 20)
+            for _ in range(6):
+                stream.send(caller.work(grant=1))
+            refusals = [await stream.answer(Refusal) for _ in range(2)]
+            assert [refusal.reason for refusal in refusals] == ["full"] * 2
+            stream.send(Close(caller.opened.session, running.info.incarnation))
+        finally:
+            backends[0].gate.set()
+        await caller.hear()
+        other = Caller(stream, running.info, PROMPT, 2)
+        await other.open()
+        assert [key.session for key in running.service.engine.sessions] == [other.opened.session]
+
+
 async def test_readiness_goes_while_the_engine_is_stuck_and_comes_back(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
