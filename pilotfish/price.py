@@ -13,6 +13,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 MAX_PASSES = 4  # from one draft of a session to its next, at the most
+MAX_TAIL_RATE = 0.98  # beyond the depths that were measured a node holds at the last rate, this at the most
+KEEP_GAIN = 0.03  # another choice than the last one must be worth so much more
 
 
 @dataclass(frozen=True)
@@ -23,15 +25,21 @@ class Profile:
     start_s: float  # the drafter's time before its first node
     token_s: float  # its time per node
     round_trip_s: float  # from a verdict until the request reaches the drafter, and from the draft until the verifier
+    may_draft_ahead: bool = False  # its drafter goes on with its likeliest line while a draft is verified
 
     def away_s(self, gamma: int) -> float:
         """From a verdict until the next draft of `gamma` tokens is there."""
         return self.start_s + gamma * self.token_s + self.round_trip_s
 
     @cached_property
+    def line(self) -> tuple[float, ...]:
+        """Survival by depth from depth 0 on, twice as deep as was measured: further nodes hold at the last rate."""
+        return (1.0, *self.survival, *extension(self.survival))
+
+    @cached_property
     def expected_tokens(self) -> tuple[float, ...]:
         """E by γ, from γ = 0: one token, and one more for each node that holds."""
-        return tuple(accumulate(self.survival, initial=1.0))
+        return tuple(accumulate(self.line))
 
     def tokens(self, gamma: int, passes: int) -> float:
         """Expected in `passes` passes, the last of which carries the draft and the others one token each."""
@@ -40,6 +48,15 @@ class Profile:
     def num_worthy(self, price: float) -> int:
         """Depth to which nodes are worth the price."""
         return next((depth for depth, survival in enumerate(self.survival) if survival < price), len(self.survival))
+
+
+def extension(survival: tuple[float, ...]) -> list[float]:
+    """Survival of as many further nodes, and two."""
+    if not survival:
+        return [0.0, 0.0]
+    before = survival[-2] if len(survival) > 1 else 1.0
+    rate = min(survival[-1] / before, MAX_TAIL_RATE) if before > 0.0 else 0.0
+    return [survival[-1] * rate**further for further in range(1, len(survival) + 3)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,8 @@ class Plan:
     pass_s: float  # length of a pass
     tokens_per_s: float  # what all sessions together are predicted to get
     kind: int = 0  # bit k is set where some session brings a draft to every (k+1)-th pass; 0: everybody runs free
+    ahead_s: float | None = None  # as `period_s`, for a session whose next draft lies there; None: the same
+    num_drafts: int | None = None  # that a pass should carry; those beyond take the next, their sessions run on. None: all
 
     @staticmethod
     def plain(num_sessions: int, pass_s: float) -> Plan:
@@ -65,13 +84,14 @@ class Choice(NamedTuple):
     passes: (
         int  # from one of its drafts to the next; 1: it is held until its draft is there, more: it runs on meanwhile
     )
+    ahead: int = 0  # nodes of each further round that lie ahead of the verdict; 0: the drafter stops after γ
 
     @property
     def is_held(self) -> bool:
         return self.gamma > 0 and self.passes == 1
 
 
-def choose(profile: Profile, plan: Plan, max_gamma: int) -> Choice:
+def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = None) -> Choice:
     """The γ that earns most under the plan: tokens less the price of the positions, per pass.
 
     A session whose draft can be back before the next pass is held for it. Where that takes k > 1 passes the session
@@ -80,22 +100,63 @@ def choose(profile: Profile, plan: Plan, max_gamma: int) -> Choice:
 
         held        1 + s₁ + … + s_γ   tokens a pass
         running on  k + s_k + … + s_γ  tokens in k passes
+
+    A drafter that goes on while its draft is verified has guessed the bonus too. With probability s_{γ+1} all of it
+    was right; then the next draft, of n nodes, lies there at once, and again with probability s_{γ+n+2} / s_{γ+1}.
+
+    Args:
+        profile: of the session.
+        plan: of its verifier.
+        max_gamma: most tokens in a draft.
+        last: what was chosen before; it is kept where nothing else is worth clearly more.
     """
     if math.isinf(plan.price):
         return Choice(0, 1)
     depth = min(profile.num_worthy(plan.price), max_gamma)
-    best, best_worth = Choice(0, 1), 1.0 - plan.price
+    ahead = _num_ahead(profile, plan, max_gamma) if profile.may_draft_ahead else 0
+    best, best_worth, last_worth = Choice(0, 1), 1.0 - plan.price, -math.inf
+    if last is not None and not last.gamma:
+        last_worth = best_worth
     for passes in range(1, MAX_PASSES + 1):
         spare_s = passes * plan.period_s - plan.pass_s - profile.away_s(0)
-        gamma = _num_fitting(spare_s, profile.token_s, depth)
-        if gamma < passes:
-            continue
-        worth = (profile.tokens(gamma, passes) - plan.price * (gamma + 1)) / passes
-        if worth > best_worth + 1e-9:
-            best, best_worth = Choice(gamma, passes), worth
+        fitting = _num_fitting(spare_s, profile.token_s, max_gamma)
+        if last is not None and passes == last.passes and passes <= last.gamma <= fitting:
+            last_worth = _worth(profile, plan, last)
+        gamma = min(fitting, depth)
+        if gamma >= passes and (worth := _worth(profile, plan, Choice(gamma, passes, ahead))) > best_worth + 1e-9:
+            best, best_worth = Choice(gamma, passes, ahead), worth
         if gamma == depth:
             break  # more passes would only delay it
-    return best
+    return last if last is not None and last_worth * (1.0 + KEEP_GAIN) >= best_worth else best
+
+
+def _worth(profile: Profile, plan: Plan, choice: Choice) -> float:
+    """Tokens less the price of their positions, per pass."""
+    gamma, passes, ahead = choice
+    worth = profile.tokens(gamma, passes) - plan.price * (gamma + 1)
+    if not ahead:
+        return worth / passes
+    line, sums = profile.line, profile.expected_tokens
+    again = line[gamma + ahead + 2] / line[gamma + 1] if line[gamma + 1] > 0.0 else 0.0
+    hits = line[gamma + 1] / (1.0 - again)  # rounds that lie ahead and count, for each one that does not
+    worth += (sums[gamma + 1 + ahead] - sums[gamma]) / (1.0 - again) - plan.price * (ahead + 1) * hits
+    share = plan.ahead_s / plan.period_s if plan.ahead_s else 1.0
+    return worth / (passes + hits * share)
+
+
+def _num_ahead(profile: Profile, plan: Plan, max_gamma: int) -> int:
+    """Nodes of a round that lies ahead: those the drafter draws in a pass, the guess of the bonus aside."""
+    if not profile.survival:
+        return 0
+    rate = profile.line[-1] / profile.line[-2] if profile.line[-2] > 0.0 else 0.0
+    worthy = max_gamma if plan.price <= 0.0 else num_deep(rate, plan.price)
+    drawn = _num_fitting(plan.ahead_s or plan.period_s, profile.token_s, len(profile.survival)) - 1
+    return max(0, min(worthy, drawn, max_gamma, len(profile.survival)))
+
+
+def num_deep(rate: float, price: float) -> int:
+    """Nodes that are worth the price where each holds at the same rate."""
+    return int(math.log(price) / math.log(rate) + 1e-9) if 0.0 < rate < 1.0 and 0.0 < price < 1.0 else 0
 
 
 def _num_fitting(spare_s: float, token_s: float, most: int) -> int:

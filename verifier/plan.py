@@ -4,14 +4,14 @@ Every candidate is a pair (period, price). Under it each session answers as `pil
 answers follow the positions of a pass, hence its length, hence who can be back in time: a fixed point, found by a few
 damped steps. The candidate with the largest goodput is the plan. Plain free-running decoding is always one of them.
 
-The periods worth trying are those at which somebody is just back in time, and the pass length itself. All candidates
-are computed at once, on arrays [candidates, classes]: sessions that are alike form a class.
+The periods worth trying are those at which somebody is just back in time, and the pass length itself. Candidates are
+computed together, on arrays [candidates, classes]: first a coarse grid, then the surroundings of its best. Sessions
+that are alike form a class.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,14 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilotfish.price import MAX_PASSES, Plan, Profile
+from verifier.crowd import Crowd
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 CostCurve = Callable[[Array], Array]  # positions in a pass -> its length in seconds, elementwise
 
 MIN_GAIN = 0.01  # over plain decoding: less is not worth the risk
+KEEP_GAIN = 0.02  # over the plan in force: less is not worth the change
 PRICES = (0.0, 0.02, 0.05, 0.1, 0.16, 0.23, 0.31, 0.4, 0.5, 0.61, 0.73, 0.86, 1.0)
-NUM_STEPS = 10
-MAX_CLASSES = 12
+COARSE_PRICES = (0.0, 0.05, 0.16, 0.31, 0.5, 0.73)
+GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)  # whose return times are tried as periods
+COARSE = 0.04  # step between periods, relative
+FINE = 0.013
+COARSE_STEPS = 4  # of the fixed point
+FINE_STEPS = 8
+TURN_ROOM = 0.1  # over the mean number of drafts in a pass
+NUM_REFINED = 8  # of the coarse candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +48,11 @@ class Slack:
 
 
 def solve(
-    profiles: Iterable[Profile],
+    profiles: Iterable[Profile] | Crowd,
     cost: CostCurve,
     max_gamma: int,
     trust: Mapping[int, float] = MappingProxyType({}),
+    current: Plan | None = None,
     slack: Slack = Slack(),
 ) -> Plan:
     """The plan for these sessions.
@@ -52,164 +62,243 @@ def solve(
         cost: T(positions).
         max_gamma: most tokens in a draft.
         trust: by kind of plan, what was measured under such a plan over what was predicted; 1 where not measured.
+        current: the plan in force; its price and period are kept where nothing else promises clearly more.
         slack: for jitter.
     """
-    classes = _classes(profiles)
-    num_sessions = sum(count for _, count in classes)
+    crowd = profiles if isinstance(profiles, Crowd) else Crowd.of(profiles)
+    num_sessions = len(crowd)
     if not num_sessions:
         return Plan.plain(0, 0.0)
     plain_s = float(cost(np.array([float(num_sessions)]))[0])
     plain = Plan.plain(num_sessions, plain_s)
-    table = _Table.of(classes, max_gamma, slack, plain_s)
+    table = _Table.of(crowd.classes(), max_gamma, slack, plain_s)
     if not table.max_gamma:
         return plain
-    periods, prices = _candidates(table, cost, num_sessions)
-    found = _fixed_points(table, cost, periods, prices, plain_s)
-    trusted = found.tokens_per_s * _trust_of(found.kind, trust)
+    factors = np.array([trust.get(kind, 1.0) for kind in range(1 << MAX_PASSES)])
+    coarse = _fixed_points(table, cost, *_coarse(table, cost, num_sessions), COARSE_STEPS)
+    periods, prices = _around(coarse, factors)
+    has_current = current is not None and math.isfinite(current.price)
+    if current is not None and has_current:
+        is_tempo_free = current.period_s <= current.pass_s * 1.001  # passes follow one another
+        periods = np.append(periods, plain_s if is_tempo_free else current.period_s)
+        prices = np.append(prices, current.price)
+    fine = _fixed_points(table, cost, periods, prices, FINE_STEPS)
+    trusted = fine.tokens_per_s * factors[fine.kind]
     best = int(trusted.argmax())
-    if trusted[best] < plain.tokens_per_s * (1.0 + MIN_GAIN):
-        return plain
+    least = plain.tokens_per_s * (1.0 + MIN_GAIN)
+    if has_current and trusted[best] <= trusted[-1] * (1.0 + KEEP_GAIN):
+        best = len(trusted) - 1
+    elif current is not None and current.tokens_per_s and not has_current:
+        least *= 1.0 + KEEP_GAIN
+    return _plan_of(fine, best, num_sessions) if trusted[best] >= least else plain
+
+
+def _plan_of(found: _Found, index: int, num_sessions: int) -> Plan:
     return Plan(
-        price=float(prices[best]),
-        period_s=float(found.period_s[best]),
-        pass_s=float(found.pass_s[best]),
-        tokens_per_s=float(found.tokens_per_s[best]),
-        kind=int(found.kind[best]),
+        price=float(found.prices[index]),
+        period_s=float(found.period_s[index]),
+        pass_s=float(found.pass_s[index]),
+        tokens_per_s=float(found.tokens_per_s[index]),
+        kind=int(found.kind[index]),
+        ahead_s=float(found.pass_s[index]) if num_sessions == 1 else None,
+        num_drafts=_num_drafts(found, index),
     )
+
+
+def _num_drafts(found: _Found, index: int) -> int | None:
+    """Where sessions take turns: the drafts of one turn, with some room; else whoever is there rides."""
+    takes_turns = found.kind[index] > 1
+    return math.ceil(found.num_drafts[index] * (1.0 + TURN_ROOM)) if takes_turns else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What the candidates are computed from; K classes, G = max_gamma."""
+    """What the candidates are computed from; K classes, G = max_gamma, L = 2G + 3 depths."""
 
     count: Array  # [K] sessions
-    survival: Array  # [K, G]
-    expected: Array  # [K, G + 1] E by γ
+    line: Array  # [K, L] survival from depth 0 on
+    sums: Array  # [K, L] its running sum: E by γ
     away_s: Array  # [K] before the first node, slack included
     token_s: Array  # [K] slack included
+    log_rate: Array  # [K] of a node beyond the measured depths
+    is_ahead: NDArray[np.bool_]  # [K] its drafter drafts ahead
     max_gamma: int
+    is_alone: bool
 
     @staticmethod
     def of(classes: Sequence[tuple[Profile, int]], max_gamma: int, slack: Slack, plain_s: float) -> _Table:
         depth = min(max_gamma, max(len(profile.survival) for profile, _ in classes))
-        survival = np.zeros((len(classes), depth))
+        line = np.zeros((len(classes), 2 * depth + 3))
         for row, (profile, _) in enumerate(classes):
-            known = profile.survival[:depth]
-            survival[row, : len(known)] = known
+            known = profile.line[: 2 * depth + 3]
+            line[row, : len(known)] = known
         stretch = 1.0 + slack.relative
-        away = np.array([profile.away_s(0) for profile, _ in classes]) * stretch + slack.absolute * plain_s
-        token = np.array([profile.token_s for profile, _ in classes]) * stretch
-        expected = 1.0 + np.pad(np.cumsum(survival, axis=1), ((0, 0), (1, 0)))
-        return _Table(np.array([float(n) for _, n in classes]), survival, expected, away, token, depth)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = np.nan_to_num(line[:, -1] / line[:, -2])
+            log_rate = np.log(np.clip(rate, 1e-9, 1.0 - 1e-9))
+        return _Table(
+            count=np.array([float(count) for _, count in classes]),
+            line=line,
+            sums=np.cumsum(line, axis=1),
+            away_s=np.array([profile.away_s(0) for profile, _ in classes]) * stretch + slack.absolute * plain_s,
+            token_s=np.array([profile.token_s for profile, _ in classes]) * stretch,
+            log_rate=log_rate,
+            is_ahead=np.array([profile.may_draft_ahead and depth > 0 for profile, _ in classes]),
+            max_gamma=depth,
+            is_alone=sum(count for _, count in classes) == 1,
+        )
+
+    def at(self, values: Array, depth: Indices) -> Array:
+        """`values` [K, L] at a depth per candidate and class, [candidates, K]."""
+        size = values.shape[1]
+        return np.asarray(values.ravel().take(depth + np.arange(0, len(values) * size, size)), dtype=np.float64)
+
+    def worthy(self, prices: Array) -> Indices:
+        """Nodes worth each price, [candidates, K]."""
+        different, inverse = np.unique(prices, return_inverse=True)
+        depth = (self.line[None, :, 1 : self.max_gamma + 1] >= different[:, None, None]).sum(2)
+        return np.asarray(depth[inverse], dtype=np.int64)
+
+    def worthy_ahead(self, prices: Array) -> Array:
+        """Nodes worth each price in a round that lies ahead, [candidates, K]; none where nobody drafts ahead."""
+        different, inverse = np.unique(prices, return_inverse=True)
+        with np.errstate(divide="ignore"):
+            depth = np.minimum(np.log(different)[:, None] / self.log_rate + 1e-9, self.max_gamma)
+        return np.where(self.is_ahead, np.maximum(depth, 0.0), 0.0)[inverse]
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What each candidate comes to, [candidates]."""
 
+    wanted_s: Array
+    prices: Array
     tokens_per_s: Array
     period_s: Array
     pass_s: Array
-    kind: NDArray[np.int64]
+    kind: Indices
+    num_drafts: Array  # in a pass
 
 
-def _classes(profiles: Iterable[Profile]) -> list[tuple[Profile, int]]:
-    """Sessions that are alike, with their number; beyond MAX_CLASSES the rarest join the nearest in first survival."""
-    grouped: dict[tuple[float, ...], list[Profile]] = {}
-    for profile in profiles:
-        grouped.setdefault(_kind(profile), []).append(profile)
-    classes = sorted(((group[len(group) // 2], len(group)) for group in grouped.values()), key=lambda c: -c[1])
-    kept, counts = classes[:MAX_CLASSES], Counter[int]()
-    for profile, count in classes[MAX_CLASSES:]:
-        counts[min(range(len(kept)), key=lambda i: _distance(kept[i][0], profile))] += count
-    return [(profile, count + counts[i]) for i, (profile, count) in enumerate(kept)]
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """How the classes answer each candidate, per cycle of a draft and the rounds ahead that follow; [candidates, K]."""
+
+    gamma: Indices
+    passes: Indices
+    tokens: Array
+    positions: Array
+    length: Array  # in periods
+
+    def rate(self, table: _Table) -> Array:
+        """Tokens per period of all sessions, [candidates]."""
+        return np.asarray((self.tokens / self.length) @ table.count, dtype=np.float64)
+
+    def load(self, table: _Table) -> Array:
+        """Positions per pass, [candidates]."""
+        return np.asarray((self.positions / self.length) @ table.count, dtype=np.float64)
 
 
-def _kind(profile: Profile) -> tuple[float, ...]:
-    depth = len(profile.survival)
-    first, middle = (profile.survival[0], profile.survival[depth // 4]) if depth else (0.0, 0.0)
-    return (
-        round(first * 12),
-        round(middle * 12),
-        _band(profile.away_s(0)),
-        _band(profile.token_s),
-        len(profile.survival),
-    )
-
-
-def _band(seconds: float) -> float:
-    """Times within a tenth are alike."""
-    return float(round(10.0 * math.log(max(seconds, 1e-6))))
-
-
-def _distance(one: Profile, other: Profile) -> float:
-    first, second = one.survival[:1] or (0.0,), other.survival[:1] or (0.0,)
-    return abs(first[0] - second[0]) + abs(one.away_s(4) - other.away_s(4)) / max(one.away_s(4), 1e-9)
-
-
-def _candidates(table: _Table, cost: CostCurve, num_sessions: int) -> tuple[Array, Array]:
-    """Pairs (period, price), flattened: periods at which some class is just back in time, on a 1.5% grid."""
+def _coarse(table: _Table, cost: CostCurve, num_sessions: int) -> tuple[Array, Array]:
+    """Pairs (period, price), flattened: periods at which some class is just back in time."""
     loads = np.unique(cost(num_sessions * np.array([1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0])))
-    gammas = np.unique(np.minimum([1, 2, 3, 4, 5, 6, 8, 10, 12, 16], table.max_gamma)).astype(float)
+    gammas = np.unique(np.minimum(GAMMAS, table.max_gamma)).astype(float)
     away = (table.away_s[:, None] + table.token_s[:, None] * gammas).ravel()
-    back = (loads[:, None, None] + away[None, :, None]) / np.arange(1, 4)
-    periods = np.concatenate([loads, np.where(back >= loads[:, None, None], back, loads[:, None, None]).ravel()])
-    grid = np.unique(np.ceil(np.log(periods) / 0.015))
+    back = (loads[:, None, None] + away[None, :, None]) / np.arange(1, MAX_PASSES + 1)
+    periods = np.concatenate([loads, np.maximum(back, loads[:, None, None]).ravel()])
+    periods = np.exp(np.unique(np.ceil(np.log(periods) / COARSE)) * COARSE)
     is_bound_by_memory = cost(np.array([num_sessions * (table.max_gamma + 1.0)]))[0] < loads[0] * 1.05
-    prices = np.array(PRICES[:1] if is_bound_by_memory else PRICES)
-    periods, prices = np.meshgrid(np.exp(grid * 0.015), prices, indexing="ij")
+    prices = np.array(COARSE_PRICES[:1] if is_bound_by_memory else COARSE_PRICES)
+    periods, prices = np.meshgrid(periods, prices, indexing="ij")
     return periods.ravel(), prices.ravel()
 
 
-def _fixed_points(table: _Table, cost: CostCurve, wanted_s: Array, prices: Array, plain_s: float) -> _Found:
+def _around(coarse: _Found, factors: Array) -> tuple[Array, Array]:
+    """The surroundings of the best coarse candidates: neighbouring periods and prices."""
+    trusted = coarse.tokens_per_s * factors[coarse.kind]
+    best = np.argsort(-trusted)[:NUM_REFINED]
+    periods = coarse.wanted_s[best, None, None] * np.exp(FINE * np.arange(-3, 3))[None, :, None]
+    known = np.array(PRICES)
+    place = np.searchsorted(known, coarse.prices[best])[:, None] + np.array([-1, 0, 1])
+    if not coarse.prices.any():
+        place = place[:, 1:2]
+    prices = known[np.clip(place, 0, len(known) - 1)][:, None, :]
+    pairs = np.stack(np.broadcast_arrays(periods, prices), axis=-1).reshape(-1, 2)
+    pairs[:, 0] = np.exp(np.round(np.log(pairs[:, 0]) / FINE) * FINE)
+    pairs = np.unique(pairs, axis=0)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _fixed_points(table: _Table, cost: CostCurve, wanted_s: Array, prices: Array, steps: int) -> _Found:
     """Follow each candidate to where its answers and its pass length agree; those that never do earn nothing."""
-    depth = (table.survival[None] >= prices[:, None, None]).sum(2)  # [candidates, K] nodes worth the price
-    pass_s = np.full_like(wanted_s, plain_s)
-    gamma, passes = _answers(table, depth, prices, np.maximum(wanted_s, pass_s), pass_s)
-    for _ in range(NUM_STEPS):
-        positions = ((gamma + 1) / passes * table.count).sum(1)
-        pass_s = (pass_s + cost(positions)) / 2
-        gamma, passes = _answers(table, depth, prices, np.maximum(wanted_s, pass_s), pass_s)
-    positions = ((gamma + 1) / passes * table.count).sum(1)
-    pass_s = cost(positions)
+    depth, ahead = table.worthy(prices), table.worthy_ahead(prices)
+    pass_s = np.full_like(wanted_s, float(cost(np.array([float(table.count.sum())]))[0]))
+    answers = _answers(table, depth, ahead, prices, np.maximum(wanted_s, pass_s), pass_s)
+    for _ in range(steps):
+        pass_s = (pass_s + cost(answers.load(table))) / 2
+        answers = _answers(table, depth, ahead, prices, np.maximum(wanted_s, pass_s), pass_s)
+    pass_s = cost(answers.load(table))
     period_s = np.maximum(wanted_s, pass_s)
-    tokens = (_tokens(table, gamma, passes) / passes * table.count).sum(1)
-    back_s = pass_s[:, None] + table.away_s + table.token_s * gamma
-    is_in_time = ((back_s <= passes * period_s[:, None] * 1.001) | (gamma == 0)).all(1)
-    bits = np.where(gamma > 0, 1 << (passes - 1), 0)
-    kind = np.bitwise_or.reduce(bits, axis=1)
-    return _Found(np.where(is_in_time, tokens / period_s, 0.0), period_s, pass_s, kind)
-
-
-def _tokens(table: _Table, gamma: NDArray[np.int64], passes: NDArray[np.int64] | int) -> Array:
-    """Expected in `passes` passes: `pilotfish.price.Profile.tokens`, [candidates, K]."""
-    rows = np.arange(len(table.count))[None]
-    head = np.broadcast_to(np.minimum(np.asarray(passes) - 1, table.max_gamma), gamma.shape)
-    return np.asarray(passes + table.expected[rows, gamma] - table.expected[rows, head], dtype=np.float64)
-
-
-def _trust_of(kind: NDArray[np.int64], trust: Mapping[int, float]) -> Array:
-    factors = np.ones(1 << MAX_PASSES)
-    for measured, factor in trust.items():
-        factors[measured] = factor
-    return factors[kind]
+    back_s = pass_s[:, None] + table.away_s + table.token_s * answers.gamma
+    is_in_time = ((back_s <= answers.passes * period_s[:, None] * 1.001) | (answers.gamma == 0)).all(1)
+    kind = np.bitwise_or.reduce(np.where(answers.gamma > 0, 1 << (answers.passes - 1), 0), axis=1)
+    tokens_per_s = np.where(is_in_time, answers.rate(table) / period_s, 0.0)
+    num_drafts = np.where(answers.gamma > 0, 1.0 / answers.passes, 0.0) @ table.count
+    return _Found(wanted_s, prices, tokens_per_s, period_s, pass_s, kind, num_drafts)
 
 
 def _answers(
-    table: _Table, depth: NDArray[np.int64], prices: Array, period_s: Array, pass_s: Array
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`pilotfish.price.choose` for every candidate and class: γ and passes, [candidates, K]."""
-    shape = depth.shape
-    best = np.broadcast_to(1.0 - prices[:, None], shape).copy()
+    table: _Table, depth: Indices, worthy_ahead: Array, prices: Array, period_s: Array, pass_s: Array
+) -> _Answers:
+    """`pilotfish.price.choose` for every candidate and class."""
+    shape, price = depth.shape, prices[:, None]
+    best = np.broadcast_to(1.0 - price, shape).copy()
     gamma, passes = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.int64)
+    tokens, positions, length = np.ones(shape), np.ones(shape), np.ones(shape)
+    ahead, share = _ahead(table, worthy_ahead, period_s, pass_s)
+    per_second = 1.0 / np.maximum(table.token_s, 1e-12)
+    spare = (period_s - pass_s)[:, None] - table.away_s
+    for k in range(1, MAX_PASSES + 1):
+        fitting = np.minimum(spare * per_second + 1e-6, depth)
+        spare = spare + period_s[:, None]
+        if fitting.max() < k:
+            continue
+        n = fitting.astype(np.int64)
+        np.maximum(n, 0, out=n)
+        found = (k - table.sums[:, k - 1] + table.at(table.sums, n), n + 1.0, float(k))
+        if ahead is not None:
+            found = _with_ahead(table, found, n, ahead, share)
+        worth = (found[0] - price * found[1]) / found[2]
+        is_better = (n >= k) & (worth > best + 1e-9)
+        best = np.where(is_better, worth, best)
+        gamma, passes = np.where(is_better, n, gamma), np.where(is_better, k, passes)
+        tokens, positions, length = (
+            np.where(is_better, new, old) for new, old in zip(found, (tokens, positions, length), strict=True)
+        )
+    return _Answers(gamma, passes, tokens, positions, length)
+
+
+def _ahead(table: _Table, worthy: Array, period_s: Array, pass_s: Array) -> tuple[Indices | None, Array]:
+    """Nodes of a round that lies ahead [candidates, K], None where nobody's does; its length in periods."""
+    ahead_s = pass_s if table.is_alone else period_s
+    share = (ahead_s / period_s)[:, None]
+    if not table.is_ahead.any():
+        return None, share
+    with np.errstate(divide="ignore"):
+        drawn = np.where(table.token_s > 0.0, ahead_s[:, None] / table.token_s + 1e-6, np.inf) - 1.0
+    return np.maximum(np.minimum(worthy, drawn), 0.0).astype(np.int64), share
+
+
+def _with_ahead(
+    table: _Table, found: tuple[Array, Array, float], gamma: Indices, ahead: Indices, share: Array
+) -> tuple[Array, Array, Array]:
+    """Tokens, positions and periods of a cycle with the rounds that lie ahead and count."""
+    tokens, positions, passes = found
+    alive = table.at(table.line, gamma + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        for k in range(1, MAX_PASSES + 1):
-            spare = k * period_s[:, None] - pass_s[:, None] - table.away_s
-            fitting = np.where(table.token_s > 0, spare / table.token_s + 1e-6, np.inf)
-            fits = np.where(spare >= -1e-9, np.minimum(depth, fitting), 0).astype(np.int64)
-            worth = (_tokens(table, fits, k) - prices[:, None] * (fits + 1)) / k
-            is_better = (fits >= k) & (worth > best + 1e-9)
-            best = np.where(is_better, worth, best)
-            gamma = np.where(is_better, fits, gamma)
-            passes = np.where(is_better, k, passes)
-    return gamma, passes
+        again = np.where(alive > 0.0, table.at(table.line, gamma + ahead + 2) / alive, 0.0)
+    is_ahead = ahead > 0
+    factor = np.where(is_ahead, 1.0 / (1.0 - np.minimum(again, 0.999)), 0.0)
+    hits = alive * factor
+    gained = (table.at(table.sums, gamma + 1 + ahead) - table.at(table.sums, gamma)) * factor
+    return tokens + gained, positions + (ahead + 1) * hits, passes + hits * share

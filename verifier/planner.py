@@ -2,29 +2,36 @@
 
 The model proposes, measurement disposes. The plan is solved anew when sessions came or went or their profiles moved,
 and a new one is taken only where it promises clearly more. Meanwhile the tokens committed under it are counted: what
-they come to over what was predicted is the trust in plans of its kind, and a plan under which less is committed than
-plain decoding would get is dropped for plain decoding, for a while that doubles each time.
+they come to over what was predicted is the trust in plans of its kind, each window weighing as much as its chance
+allows; and a plan under which surely less is committed than plain decoding would get is dropped for plain decoding, for
+a while that doubles each time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from pilotfish.price import Plan, Profile
+from verifier.crowd import Crowd
 from verifier.plan import CostCurve, solve
 
 MIN_WAIT_S = 0.2  # between two solutions
 MAX_WAIT_S = 1.0
-WINDOW_PASSES = 24  # measured before a plan is judged
+WINDOW_PASSES = 32  # measured before a plan is judged
 WINDOW_S = 0.4  # likewise, both
-HYSTERESIS = 0.02  # a new plan must promise so much more
 LOSS = 0.985  # of plain decoding, under which a plan is dropped
+SURE = 2.0  # standard errors by which it must lie under that
+CORRELATION = 1.5  # by which passes that hang together widen the standard error
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
 TRUST_FORGETS_S = 60.0  # distrust halves in this time
+TRUST_ERROR = 0.15  # of what the model promises, before anything was measured
+TRUST_DRIFT = 0.01  # from window to window
+MIN_TRUST, MAX_TRUST = 0.3, 1.1
 
 
 @dataclass(slots=True)
@@ -34,10 +41,39 @@ class Window:
     start_s: float
     num_passes: int = 0
     num_tokens: int = 0
-    num_plain_tokens: float = 0.0  # what plain decoding would have committed in the passes' own time
+    sum_of_squares: float = 0.0  # of a pass's tokens
+    num_plain_tokens: float = 0.0  # what plain decoding would have committed meanwhile
+    num_promised_tokens: float = 0.0  # what the plan promised
 
     def is_full(self, now_s: float) -> bool:
         return self.num_passes >= WINDOW_PASSES and now_s - self.start_s >= WINDOW_S
+
+    @property
+    def error(self) -> float:
+        """Standard error of the rate, relative."""
+        mean = self.num_tokens / self.num_passes
+        variance = max(0.0, self.sum_of_squares / self.num_passes - mean**2)
+        return CORRELATION * math.sqrt(variance / self.num_passes) / mean if mean else 1.0
+
+
+@dataclass(slots=True)
+class Trust:
+    """What plans of a kind come to over what they promise: a mean with its error."""
+
+    factor: float = 1.0
+    error: float = TRUST_ERROR
+
+    def learn(self, ratio: float, error: float) -> None:
+        """A window came to so much."""
+        variance = self.error**2 + TRUST_DRIFT**2
+        gain = variance / (variance + error**2) if error else 1.0
+        self.factor = min(MAX_TRUST, max(MIN_TRUST, self.factor + gain * (ratio - self.factor)))
+        self.error = math.sqrt(variance * (1.0 - gain))
+
+    def fade(self, share: float) -> None:
+        """Only so much is still held against it."""
+        self.factor = 1.0 - (1.0 - self.factor) * share
+        self.error = TRUST_ERROR - (TRUST_ERROR - self.error) * share
 
 
 class Planner:
@@ -53,38 +89,44 @@ class Planner:
         """
         self._cost = cost
         self._max_gamma = max_gamma
-        self._profiles: dict[Hashable, Profile] = {}
+        self._crowd = Crowd()
         self._is_stale = True
-        self._solved_s = -1e9
+        self._solved_s = -math.inf
         self._window = Window(now_s)
-        self._trust: dict[int, float] = {}
+        self._trust: dict[int, Trust] = {}
         self._trusted_s = now_s
-        self._pause_until_s = -1e9
+        self._pause_until_s = -math.inf
         self._pause_s = FIRST_PAUSE_S
+        self._plain_s = 0.0  # length of a pass in which everybody runs free
         self.plan = Plan.plain(0, 0.0)
         self.realised_speedup: float | None = None  # over plain decoding, in the last full window
 
     @property
     def num_sessions(self) -> int:
-        return len(self._profiles)
+        return len(self._crowd)
 
     def put(self, session: Hashable, profile: Profile) -> None:
         """A session is there, or what is known of it has changed."""
-        known = self._profiles.get(session)
-        self._profiles[session] = profile
+        known = self._crowd.get(session)
         self._is_stale = self._is_stale or known is None or _differ(known, profile)
+        self._crowd.put(session, profile)
+        if known is None:
+            self._measure_plain()
 
     def remove(self, session: Hashable) -> None:
         """A session has ended."""
-        if self._profiles.pop(session, None) is not None:
+        if self._crowd.remove(session):
             self._is_stale = True
+            self._measure_plain()
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """A pass took so long from the end of the one before it, and committed so many tokens."""
         window = self._window
         window.num_passes += 1
         window.num_tokens += num_tokens
-        window.num_plain_tokens += self._plain_rate() * seconds
+        window.sum_of_squares += num_tokens**2
+        window.num_plain_tokens += self._plain_rate * seconds
+        window.num_promised_tokens += self.plan.tokens_per_s * seconds
 
     def update(self, now_s: float) -> Plan:
         """The plan in force now."""
@@ -96,41 +138,31 @@ class Planner:
         return self.plan
 
     def _judge(self, now_s: float) -> None:
-        """Compare what was committed with what was predicted and with plain decoding; begin a new window."""
+        """Compare what was committed with what was promised and with plain decoding; begin a new window."""
         window, self._window = self._window, Window(now_s)
-        seconds = now_s - window.start_s
-        rate, plain = window.num_tokens / seconds, self._plain_rate()
-        if not plain:
+        if not window.num_plain_tokens:
             return
-        self.realised_speedup = rate / plain
+        self.realised_speedup = window.num_tokens / window.num_plain_tokens
         if not self.plan.kind:
             return
-        ratio = min(1.1, max(0.3, rate / self.plan.tokens_per_s)) if self.plan.tokens_per_s else 1.0
-        self._trust[self.plan.kind] = 0.5 * self._trust.get(self.plan.kind, 1.0) + 0.5 * ratio
-        self._is_stale = True
-        if self.realised_speedup < LOSS:
+        trust = self._trust.setdefault(self.plan.kind, Trust())
+        trust.learn(window.num_tokens / window.num_promised_tokens, window.error)
+        if self.realised_speedup * (1.0 + SURE * window.error) < LOSS:
             self._pause_until_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
             self._take(self._plain(), now_s)
-        else:
+        elif self.realised_speedup > 1.0:
             self._pause_s = max(FIRST_PAUSE_S, self._pause_s / 2)
 
     def _solve(self, now_s: float) -> None:
         self._solved_s, self._is_stale = now_s, False
+        self._measure_plain()
         self._forget_distrust(now_s)
-        if now_s < self._pause_until_s or not self._profiles:
+        if now_s < self._pause_until_s or not self._crowd:
             self._take(self._plain(), now_s)
             return
-        found = solve(self._profiles.values(), self._cost(len(self._profiles)), self._max_gamma, self._trust)
-        if found.kind != self.plan.kind and self.plan.kind and self.plan.tokens_per_s:
-            trust = self._trust.get(self.plan.kind, 1.0)
-            promised = found.tokens_per_s * self._trust.get(found.kind, 1.0)
-            if promised < self.plan.tokens_per_s * trust * (1.0 + HYSTERESIS) and not self._has_shrunk(found):
-                return
-        self._take(found, now_s)
-
-    def _has_shrunk(self, found: Plan) -> bool:
-        """Whether fewer are there than the plan in force was made for, so that its promise is void."""
-        return found.tokens_per_s < self.plan.tokens_per_s
+        trust = {kind: known.factor for kind, known in self._trust.items()}
+        cost = self._cost(len(self._crowd))
+        self._take(solve(self._crowd, cost, self._max_gamma, trust, self.plan), now_s)
 
     def _take(self, plan: Plan, now_s: float) -> None:
         if plan.kind != self.plan.kind:
@@ -140,16 +172,21 @@ class Planner:
     def _forget_distrust(self, now_s: float) -> None:
         share = 0.5 ** ((now_s - self._trusted_s) / TRUST_FORGETS_S)
         self._trusted_s = now_s
-        self._trust = {kind: 1.0 - (1.0 - trust) * share for kind, trust in self._trust.items()}
+        for kind, trust in self._trust.items():
+            if kind != self.plan.kind:
+                trust.fade(share)
 
     def _plain(self) -> Plan:
-        rate = self._plain_rate()
-        return Plan.plain(len(self._profiles), len(self._profiles) / rate if rate else 0.0)
+        return Plan.plain(len(self._crowd), self._plain_s)
 
+    @property
     def _plain_rate(self) -> float:
         """Tokens per second if everybody ran free."""
-        num = len(self._profiles)
-        return num / float(self._cost(num)(np.array([float(num)]))[0]) if num else 0.0
+        return len(self._crowd) / self._plain_s if self._plain_s else 0.0
+
+    def _measure_plain(self) -> None:
+        num = len(self._crowd)
+        self._plain_s = float(self._cost(num)(np.array([float(num)]))[0]) if num else 0.0
 
 
 def _differ(one: Profile, other: Profile) -> bool:

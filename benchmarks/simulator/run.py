@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from benchmarks.simulator.world import DrafterModel, Network, Outcome, Request, VerifierModel
+from benchmarks.simulator.outcome import Outcome
+from benchmarks.simulator.sequence import Decision, Served
+from benchmarks.simulator.world import DrafterModel, Network, Request, Text, VerifierModel
 from verifier.tempo import Due, Ready, wait_until
 
 SLACK = 0.04  # of the time away: how much later than expected a draft may be and still be waited for
-
-
-@dataclass(slots=True, eq=False)
-class Served:
-    """One request in service."""
-
-    request: Request
-    start_s: float
-    num_tokens: float = 0.0
-    gamma: int = 0  # of the draft on its way; 0: none is
-    is_held: bool = False  # for the draft; else it runs on meanwhile
-    base: float = 0.0  # tokens when the draft began
-    num_right: int = 0  # leading nodes of the draft that the target agrees with
-    arrives_s: float = 0.0  # of its next draft
-    expected_s: float = 0.0  # the same as foreseen, slack included
-    expected_tokens: float = 1.0
-    first_token_s: float | None = None
-    last_gamma: int = 0
-    memory: object = None  # the arm's own
-    drafts: int = 0
+LOOKS = 64  # a verifier with many sessions looks so often in a pass length whether to start the next
+LOAD_MEMORY_S = 1.0  # over which a drafter's load is averaged
 
 
 class Arm(Protocol):
@@ -46,10 +33,13 @@ class Arm(Protocol):
     def end(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         """A request has ended."""
 
-    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> tuple[int, float, bool]:
-        """γ of the next round, the tokens expected of it, and whether the session is held for it."""
+    def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> Decision:
+        """How the session goes on."""
 
-    def learn(self, sequence: Served, gamma: int, num_accepted: int) -> None:
+    def max_drafts(self, verifier: Verifier) -> int | None:
+        """Most drafts in a pass; None: all."""
+
+    def learn(self, sequence: Served, num_drafted: int, num_accepted: int) -> None:
         """A round has ended."""
 
     def after_pass(self, verifier: Verifier, num_tokens: int, seconds: float, now_s: float) -> None:
@@ -58,30 +48,54 @@ class Arm(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Verifier:
-    """One simulated verifier with its sessions."""
+    """One simulated verifier with its sessions and its drafter."""
 
     model: VerifierModel
     drafter: DrafterModel
     network: Network
     free: dict[Served, None] = field(default_factory=dict)  # ride in every pass
-    away: dict[Served, None] = field(default_factory=dict)  # held until their draft is there
+    held: dict[Served, None] = field(default_factory=dict)  # until their draft is there
+    prompts: deque[Served] = field(default_factory=deque)  # not read to the end yet
+    waiting: deque[tuple[int, Request]] = field(default_factory=deque)  # for KV
+    num_tokens_reserved: float = 0.0
+    num_context_tokens: int = 0
     is_busy: bool = False
     last_end_s: float = 0.0
     last_pass_s: float = 0.0
-    num_drafting: int = 0
+    next_look_s: float = 0.0
+    drafted_per_s: float = 0.0  # by all sessions, averaged
+    drafted_at_s: float = 0.0
     state: object = None  # the arm's own
-    wake: int = 0  # number of the wake-up that counts
 
     @property
     def num_sessions(self) -> int:
-        return len(self.free) + len(self.away)
+        return len(self.free) + len(self.held) + len(self.prompts)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    @property
+    def crowding(self) -> float:
+        """How much slower the drafter's steps are for being many."""
+        return max(1.0, self.drafted_per_s * self.drafter.token_s / self.drafter.batch)
+
+    def count_drafted(self, num_nodes: int, now_s: float) -> None:
+        """So many nodes were asked of the drafter."""
+        fade = 0.5 ** ((now_s - self.drafted_at_s) / LOAD_MEMORY_S)
+        self.drafted_at_s = now_s
+        self.drafted_per_s = self.drafted_per_s * fade + num_nodes * 0.693 / LOAD_MEMORY_S
 
 
-class Pass(NamedTuple):
-    """A pass that is under way."""
+class Rider(NamedTuple):
+    """A session's part of a pass."""
 
-    riders: list[Served]
-    began_s: float
+    sequence: Served
+    num_prompt: int = 0  # positions of its prompt
+    has_ended_prompt: bool = False
+    num_nodes: int = 0
+    num_arrived: int = 0  # nodes of its line, usable or not
+    start: int = 0  # tokens it has before the pass
 
 
 class Simulation:
@@ -90,12 +104,12 @@ class Simulation:
     def __init__(self, verifiers: Sequence[Verifier], requests: Sequence[Request], arm: Arm, seed: int) -> None:
         self._verifiers = verifiers
         self._arm = arm
+        self._seed = seed
         self._chance = random.Random(seed)
         self._numbers = count()
-        self._events: list[tuple[float, int, str, Verifier | None, object]] = []
-        self._waiting: list[Request] = []
-        for request in requests:
-            self._at(request.arrival_s, "arrive", None, request)
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        for number, request in enumerate(requests):
+            self._at(request.arrival_s, partial(self._arrive, number, request))
         self.outcome = Outcome()
         self._warm_s = 0.0
 
@@ -103,153 +117,254 @@ class Simulation:
         """Until `duration_s`; what happens before `warm_s` is not counted."""
         self._warm_s = warm_s
         while self._events and self._events[0][0] < duration_s:
-            now_s, _, kind, verifier, payload = heapq.heappop(self._events)
-            if kind == "arrive":
-                assert isinstance(payload, Request)
-                self._arrive(payload, now_s)
-            elif kind == "end":
-                assert verifier is not None
-                assert isinstance(payload, Pass)
-                self._end_pass(verifier, payload.riders, payload.began_s, now_s)
-            else:
-                assert verifier is not None
-                if payload == verifier.wake:
-                    self._consider(verifier, now_s)
+            now_s, _, happen = heapq.heappop(self._events)
+            happen(now_s)
         self.outcome.seconds = duration_s - warm_s
         return self.outcome
 
-    def _at(self, time_s: float, kind: str, verifier: Verifier | None, payload: object) -> None:
-        heapq.heappush(self._events, (time_s, next(self._numbers), kind, verifier, payload))
+    def _at(self, time_s: float, happen: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (time_s, next(self._numbers), happen))
 
-    def _arrive(self, request: Request, now_s: float) -> None:
-        verifier = min(self._verifiers, key=lambda verifier: verifier.num_sessions)
-        if verifier.num_sessions >= verifier.model.max_sessions:
-            self._waiting.append(request)
-            return
-        self._serve(verifier, request, now_s)
+    # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _serve(self, verifier: Verifier, request: Request, now_s: float) -> None:
-        sequence = Served(request, now_s)
-        verifier.free[sequence] = None
-        self._arm.begin(verifier, sequence, now_s)
-        self._launch(verifier, sequence, now_s)
+    def _arrive(self, number: int, request: Request, now_s: float) -> None:
+        self.outcome.num_arrived += now_s > self._warm_s
+        verifier = min(self._verifiers, key=lambda verifier: (verifier.num_waiting, verifier.num_sessions))
+        if not self._admit(verifier, number, request, now_s):
+            verifier.waiting.append((number, request))
         self._consider(verifier, now_s)
 
-    def _launch(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
-        """Decide the sequence's next round."""
-        gamma, expected_tokens, is_held = self._arm.decide(verifier, sequence, now_s)
+    def _admit(self, verifier: Verifier, number: int, request: Request, now_s: float) -> bool:
+        """Reserve KV for the whole request; False where it does not fit now."""
+        needed = request.num_prompt_tokens + request.num_output_tokens
+        if verifier.num_tokens_reserved + needed > verifier.model.max_tokens and verifier.num_sessions:
+            return False
+        verifier.num_tokens_reserved += needed
+        sequence = Served(request, Text(request, self._seed, number), number)
+        sequence.num_prompt_left = request.num_prompt_tokens
+        if sequence.num_prompt_left:
+            verifier.prompts.append(sequence)
+        else:
+            self._begin(verifier, sequence, now_s)
+        return True
+
+    def _begin(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
+        verifier.num_context_tokens += sequence.num_context_tokens
+        self._arm.begin(verifier, sequence, now_s)
+        self._decide(verifier, sequence, now_s, may_go_on=False)
+
+    def _finish(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
+        request, outcome = sequence.request, self.outcome
+        self._arm.end(verifier, sequence, now_s)
+        verifier.num_context_tokens -= sequence.num_context_tokens
+        verifier.num_tokens_reserved -= request.num_prompt_tokens + request.num_output_tokens
+        assert sequence.first_token_s is not None
+        if now_s > self._warm_s:
+            outcome.num_finished += 1
+            outcome.first_token_s.append(sequence.first_token_s - request.arrival_s)
+            outcome.token_s.append((now_s - sequence.first_token_s) / max(1, sequence.num_tokens - 1))
+        while verifier.waiting and self._admit(verifier, *verifier.waiting[0], now_s):
+            verifier.waiting.popleft()
+
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    def _decide(self, verifier: Verifier, sequence: Served, now_s: float, *, may_go_on: bool) -> None:
+        """Decide the session's next round. It may go on with the drafter's line where that is right so far."""
+        decision = self._arm.decide(verifier, sequence, now_s)
         if now_s > self._warm_s:
             self.outcome.num_rounds += 1
-            self.outcome.num_switches += abs(gamma - sequence.last_gamma) > 1
-        sequence.gamma = sequence.last_gamma = gamma
-        sequence.expected_tokens, sequence.is_held = expected_tokens, is_held
-        if not gamma or not is_held:
+            self.outcome.num_switches += not decision.is_exploring and decision.gamma != sequence.last_gamma
+        if not decision.is_exploring:
+            sequence.last_gamma = decision.gamma
+        goes_on = may_go_on and sequence.decision.is_ahead and decision.is_ahead and decision.gamma > 0
+        sequence.decision = decision
+        if not decision.gamma:
             verifier.free[sequence] = None
-        if not gamma:
             return
-        sequence.base, sequence.num_right = sequence.num_tokens, self._num_right(sequence)
-        drafter, network = verifier.drafter, verifier.network
-        verifier.num_drafting += 1
-        crowding = max(1.0, verifier.num_drafting / drafter.batch)
-        away_s = drafter.start_s + gamma * drafter.token_s * crowding + sequence.request.round_trip_s
+        if not goes_on:
+            self._restart(verifier, sequence, now_s)
+        verifier.count_drafted(decision.gamma + (decision.is_ahead and sequence.num_tokens > sequence.base), now_s)
+        if goes_on:
+            sequence.ready_s = sequence.first_s + (sequence.num_tokens - sequence.base + 1) * sequence.token_s + 1e-9
+            sequence.expected_s = sequence.ready_s
+        if decision.is_held and sequence.ready_s > now_s:
+            verifier.held[sequence] = None
+            self._at(min(sequence.ready_s, sequence.expected_s + 1e-9), partial(self._look, verifier))
+        else:
+            verifier.free[sequence] = None
+
+    def _restart(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
+        """The drafter begins a new line at what is committed."""
+        drafter, network, gamma = verifier.drafter, verifier.network, sequence.decision.gamma
+        stretch, late_s = 1.0 + network.jitter * self._chance.random(), network.jitter_s * self._chance.random()
+        start_s = drafter.start_s + sequence.request.round_trip_s
+        sequence.base, sequence.is_right = sequence.num_tokens, True
+        sequence.token_s = drafter.token_s * verifier.crowding * stretch
+        sequence.first_s = now_s + start_s * stretch + late_s + sequence.request.straggles_s
+        away_s = start_s + gamma * drafter.token_s * verifier.crowding
         sequence.expected_s = now_s + away_s * (1.0 + SLACK) + network.jitter_s
-        sequence.arrives_s = (
-            now_s + away_s * (1.0 + network.jitter * self._chance.random()) + network.jitter_s * self._chance.random()
-        )
-        if is_held:
-            verifier.away[sequence] = None
-            self._wake(verifier, sequence.arrives_s)
+        sequence.ready_s = sequence.first_s + gamma * sequence.token_s + 1e-9
 
-    def _num_right(self, sequence: Served) -> int:
-        alpha, num_right = sequence.request.alpha(sequence.num_tokens), 0
-        while num_right < sequence.gamma and self._chance.random() < alpha:
-            num_right += 1
-        return num_right
+    # -- passes ------------------------------------------------------------------------------------------------------
 
-    def _wake(self, verifier: Verifier, time_s: float) -> None:
-        self._at(time_s, "wake", verifier, verifier.wake)
+    def _look(self, verifier: Verifier, now_s: float) -> None:
+        """A draft has come or a wait is over; with many sessions several are looked at together."""
+        if verifier.is_busy:
+            return
+        if len(verifier.held) > LOOKS and now_s < verifier.next_look_s:
+            self._at(verifier.next_look_s, partial(self._look, verifier))
+            return
+        self._consider(verifier, now_s)
 
     def _consider(self, verifier: Verifier, now_s: float) -> None:
         """Start a pass if it is time."""
         if verifier.is_busy:
             return
-        there = [sequence for sequence in verifier.away if sequence.arrives_s <= now_s]
-        if not there and not verifier.free:
+        there = [sequence for sequence in verifier.held if now_s >= sequence.ready_s or now_s > sequence.expected_s]
+        if not there and not verifier.free and not verifier.prompts:
             return
-        riders = [*there, *verifier.free]
-        positions = sum(self._num_positions(sequence, now_s) for sequence in riders)
-        tokens = sum(sequence.expected_tokens for sequence in there) + len(verifier.free)
-        due = [
-            Due(sequence.expected_s, sequence.expected_tokens, sequence.gamma + 1)
-            for sequence in verifier.away
-            if sequence.arrives_s > now_s
-        ]
-        if until_s := wait_until(now_s, Ready(tokens, positions), due, verifier.last_pass_s):
-            self._wake(verifier, until_s)
+        if not verifier.prompts and (until_s := self._wait_until(verifier, there, now_s)):
+            self._at(until_s, partial(self._look, verifier))
+            verifier.next_look_s = now_s + verifier.last_pass_s / LOOKS
             return
-        verifier.is_busy = True
-        verifier.wake += 1
+        riders = self._riders(verifier, [*there, *verifier.free], now_s)
         for sequence in there:
-            del verifier.away[sequence]
+            del verifier.held[sequence]
         verifier.free.clear()
-        verifier.last_pass_s = verifier.model.seconds(positions)
+        riders += self._read_prompts(verifier)
+        positions = sum(1 + rider.num_nodes if not rider.num_prompt else rider.num_prompt for rider in riders)
+        verifier.is_busy = True
+        seconds = verifier.model.seconds(positions, verifier.num_context_tokens)
         if now_s > self._warm_s:
-            self.outcome.num_positions += positions
-        self._at(now_s + verifier.last_pass_s, "end", verifier, Pass(riders, now_s))
+            self.outcome.num_passes += 1
+            self.outcome.busy_s += seconds
+            self.outcome.num_positions += positions - sum(rider.num_prompt for rider in riders)
+        self._at(now_s + seconds, partial(self._end_pass, verifier, riders, seconds))
 
-    def _num_positions(self, sequence: Served, now_s: float) -> int:
-        """Of a sequence in a pass that begins now: its last token, and what hangs below it of a draft that is there."""
-        num_used = int(sequence.num_tokens - sequence.base)
-        is_there = sequence.gamma > num_used and sequence.arrives_s <= now_s and sequence.num_right >= num_used
-        return 1 + (sequence.gamma - num_used if is_there else 0)
+    def _riders(self, verifier: Verifier, ready: list[Served], now_s: float) -> list[Rider]:
+        """Everybody rides; of the drafts so many as the arm wants in a pass, those that waited longest."""
+        room = self._arm.max_drafts(verifier)
+        if room is not None:
+            ready.sort(key=attrgetter("ready_s"))
+        riders = []
+        for sequence in ready:
+            num_nodes = sequence.num_usable(now_s)
+            if room is not None and num_nodes:
+                room -= 1
+            if room is not None and room < 0:
+                riders.append(Rider(sequence, start=sequence.num_tokens))
+                continue
+            riders.append(
+                Rider(
+                    sequence,
+                    num_nodes=num_nodes,
+                    num_arrived=sequence.num_arrived(now_s),
+                    start=sequence.num_tokens,
+                )
+            )
+        return riders
 
-    def _end_pass(self, verifier: Verifier, riders: list[Served], began_s: float, now_s: float) -> None:
+    def _wait_until(self, verifier: Verifier, there: list[Served], now_s: float) -> float | None:
+        """The services' own start rule. A session that runs on is due too: its draft is worth what it adds."""
+        tokens = sum(s.decision.expected_tokens if s.ready_s <= now_s else 1.0 for s in there)
+        positions = len(there) + len(verifier.free)
+        due = [
+            Due(sequence.expected_s, sequence.decision.expected_tokens, sequence.decision.gamma + 1)
+            for sequence in verifier.held
+            if now_s < sequence.ready_s and now_s <= sequence.expected_s
+        ]
+        for sequence in verifier.free:
+            if not (decision := sequence.decision).gamma:
+                tokens += 1.0
+            elif sequence.ready_s <= now_s:
+                tokens += decision.expected_tokens
+            else:
+                tokens += 1.0
+                if sequence.is_right:
+                    due.append(Due(sequence.expected_s, decision.expected_tokens - 1.0, decision.gamma))
+        return wait_until(now_s, Ready(tokens, positions), due, verifier.last_pass_s)
+
+    def _read_prompts(self, verifier: Verifier) -> list[Rider]:
+        """Prompt chunks within the pass's budget, first come first."""
+        riders, room = [], verifier.model.prefill_positions
+        while verifier.prompts and room > 0:
+            sequence = verifier.prompts[0]
+            num = min(room, sequence.num_prompt_left)
+            room -= num
+            sequence.num_prompt_left -= num
+            has_ended = sequence.num_prompt_left == 0
+            riders.append(Rider(sequence, num, has_ended))
+            if not has_ended:
+                break
+            verifier.prompts.popleft()
+        return riders
+
+    def _end_pass(self, verifier: Verifier, riders: list[Rider], seconds: float, now_s: float) -> None:
+        verifier.last_pass_s = seconds
         verifier.is_busy = False
-        num_committed, decided = 0, []
-        for sequence in riders:
-            committed, is_over = self._verdict(verifier, sequence, began_s, now_s)
-            num_committed += committed
-            decided.append((sequence, is_over))
+        num_committed = sum(self._commit(rider, now_s) for rider in riders if not rider.num_prompt)
+        verifier.num_context_tokens += num_committed
         self._arm.after_pass(verifier, num_committed, now_s - verifier.last_end_s, now_s)
         verifier.last_end_s = now_s
-        for sequence, is_over in decided:
-            if sequence.num_tokens >= sequence.request.num_output_tokens:
-                self._finish(verifier, sequence, now_s)
-            elif is_over:
-                self._launch(verifier, sequence, now_s)
-            else:
-                verifier.free[sequence] = None
-        for sequence in verifier.away:
-            if sequence.arrives_s > now_s:
-                self._wake(verifier, sequence.arrives_s)
+        for rider in riders:
+            self._settle(verifier, rider, now_s)
         self._consider(verifier, now_s)
 
-    def _verdict(self, verifier: Verifier, sequence: Served, began_s: float, now_s: float) -> tuple[int, bool]:
-        """Tokens committed, and whether the sequence's round is over."""
-        gamma = sequence.gamma
-        num_used = int(sequence.num_tokens - sequence.base) if gamma else 0
-        is_there = gamma > 0 and sequence.arrives_s <= began_s
-        num_accepted = max(0, sequence.num_right - num_used) if is_there else 0
-        left = sequence.request.num_output_tokens - sequence.num_tokens
-        committed = int(min(num_accepted + 1, left))
+    def _commit(self, rider: Rider, now_s: float) -> int:
+        """The accepted nodes and one more."""
+        sequence, num_nodes = rider.sequence, rider.num_nodes
+        num_accepted = sequence.text.run(rider.start, num_nodes)
+        committed = int(min(num_accepted + 1, sequence.request.num_output_tokens - rider.start))
+        if sequence.decision.gamma and sequence.is_right:  # the bonus is what the line goes on with, or is not
+            sequence.is_right = sequence.text.run(rider.start, num_nodes + 1) > num_nodes
         sequence.num_tokens += committed
-        if sequence.first_token_s is None:
-            sequence.first_token_s = now_s
         if now_s > self._warm_s:
-            self.outcome.num_tokens += committed
-        if gamma and not is_there:
-            return committed, False
-        verifier.num_drafting -= gamma > 0
-        self._arm.learn(sequence, gamma, sequence.num_right)
-        if now_s > self._warm_s:
-            self.outcome.num_drafted += max(0, gamma - num_used) if sequence.num_right >= num_used else 0
-            self.outcome.num_accepted += num_accepted
-        return committed, True
+            outcome = self.outcome
+            outcome.num_tokens += committed
+            outcome.num_drafted += num_nodes
+            outcome.num_accepted += num_accepted
+            by_session = outcome.tokens_by_session
+            by_session[sequence.number] = by_session.get(sequence.number, 0) + committed
+        return committed
 
-    def _finish(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
-        self._arm.end(verifier, sequence, now_s)
-        if now_s > self._warm_s:
-            self.outcome.num_finished += 1
-            self.outcome.latencies_s.append((now_s - sequence.request.arrival_s) / sequence.num_tokens)
-        if self._waiting:
-            self._serve(verifier, self._waiting.pop(0), now_s)
+    def _settle(self, verifier: Verifier, rider: Rider, now_s: float) -> None:
+        """What becomes of a session after a pass."""
+        sequence = rider.sequence
+        if sequence.first_token_s is None and (rider.has_ended_prompt or not rider.num_prompt):
+            sequence.first_token_s = now_s
+        if rider.num_prompt:
+            if not rider.has_ended_prompt:
+                return  # it stands at the head of the prompts
+            sequence.num_tokens = 1
+            if now_s > self._warm_s:
+                self.outcome.num_tokens += 1
+            self._begin(verifier, sequence, now_s)
+            return
+        if sequence.num_tokens >= sequence.request.num_output_tokens:
+            self._finish(verifier, sequence, now_s)
+            return
+        gamma = sequence.decision.gamma
+        if gamma and self._is_round_over(rider):
+            self._learn(rider)
+            self._decide(verifier, sequence, now_s, may_go_on=sequence.is_right)
+        elif not gamma:
+            self._decide(verifier, sequence, now_s, may_go_on=False)
+        else:
+            verifier.free[sequence] = None
+
+    def _is_round_over(self, rider: Rider) -> bool:
+        """Whether the draft was verified, or was there and could not be used."""
+        sequence = rider.sequence
+        if rider.num_nodes:
+            return True
+        if not sequence.decision.is_ahead:
+            return rider.num_arrived >= sequence.decision.gamma
+        num_right = sequence.text.run(sequence.base, sequence.num_tokens - sequence.base)
+        return not sequence.is_right and rider.num_arrived > num_right
+
+    def _learn(self, rider: Rider) -> None:
+        """Tell the arm how the draft went, the part that was committed already included."""
+        sequence, decision = rider.sequence, rider.sequence.decision
+        is_ahead = decision.is_ahead and rider.num_nodes > 0
+        start, num = (rider.start, rider.num_nodes) if is_ahead else (sequence.base, decision.gamma)
+        self._arm.learn(sequence, num, sequence.text.run(start, num))

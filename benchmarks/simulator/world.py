@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +15,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class VerifierModel:
-    """A target on its device: T(n) = max(floor, positions / rate) smoothed by `memory_share`, plus context reads."""
+    """A target on its device: T(n) flat to the ridge, then rising; and what reading the context adds."""
 
     floor_s: float  # a memory-bound pass
     ridge: float  # positions from which a pass grows
     slope: float = 0.03  # share of the floor that positions below the ridge add up to
     context_s_per_token: float = 0.0  # reading the KV of one token
-    max_sessions: int = 1 << 30
+    slowdown: float = 1.0  # of every pass, where a drafter shares the device
+    max_tokens: float = inf  # of KV
+    prefill_positions: int = 512  # of a pass, for prompts
 
     def seconds(self, positions: float, context_tokens: float = 0.0) -> float:
         """Length of a pass."""
         share = positions / self.ridge
         body = self.floor_s * (self.slope * share + (1.0 - self.slope) * max(1.0, share))
-        return body + context_tokens * self.context_s_per_token
+        return self.slowdown * (body + context_tokens * self.context_s_per_token)
 
     def curve(self, context_tokens: float = 0.0) -> Callable[[Array], Array]:
         """T as a function of positions."""
@@ -34,7 +37,7 @@ class VerifierModel:
         def seconds(positions: Array) -> Array:
             share = positions / self.ridge
             body = self.floor_s * (self.slope * share + (1.0 - self.slope) * np.maximum(1.0, share))
-            return np.asarray(body + context_tokens * self.context_s_per_token, dtype=np.float64)
+            return np.asarray(self.slowdown * (body + context_tokens * self.context_s_per_token), dtype=np.float64)
 
         return seconds
 
@@ -45,14 +48,13 @@ class DrafterModel:
 
     token_s: float
     start_s: float = 0.0
-    batch: float = 1e9  # sessions from which its steps grow
+    batch: float = inf  # sessions that draft at once without slowing one another
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One way between coordinator and a peer, both peers alike."""
+    """How uneven times are: on top of what is expected."""
 
-    one_way_s: float = 0.0
     jitter: float = 0.02  # of the time away, uniform
     jitter_s: float = 0.0  # uniform
 
@@ -75,10 +77,13 @@ class Request:
     round_trip_s: float  # drafter and verifier together
     workload: str = ""
     num_prompt_tokens: int = 0
+    straggles_s: float = 0.0  # how much later than promised its drafts are
 
-    def alpha(self, num_tokens: float) -> float:
+    def alpha(self, position: int) -> float:
         """Acceptance at this point of the answer."""
-        place = num_tokens % sum(phase.num_tokens for phase in self.phases)
+        if len(self.phases) == 1:
+            return self.phases[0].alpha
+        place = position % sum(phase.num_tokens for phase in self.phases)
         for phase in self.phases:
             if place < phase.num_tokens:
                 return phase.alpha
@@ -86,47 +91,53 @@ class Request:
         return self.phases[-1].alpha
 
 
+class Text:
+    """Where the draft's line and the target agree, position by position: the same whatever the arm drafts."""
+
+    def __init__(self, request: Request, seed: int, number: int) -> None:
+        self._request = request
+        self._chance = random.Random(seed * 1_000_003 + number)
+        self._agrees: list[bool] = []
+
+    def run(self, position: int, most: int) -> int:
+        """Agreeing positions in a row from `position` on, `most` at the most."""
+        agrees = self._agrees
+        while len(agrees) < position + most:
+            agrees.append(self._chance.random() < self._request.alpha(len(agrees)))
+        for length in range(most):
+            if not agrees[position + length]:
+                return length
+        return most
+
+
 def closed_loop(
     alphas: Sequence[float], round_trips_s: Sequence[float], chance: random.Random, stagger_s: float
 ) -> list[Request]:
     """Sessions that are there from the start and never end."""
     return [
-        Request(stagger_s * chance.random(), float("inf"), (Phase(float("inf"), alpha),), round_trip_s)
+        Request(stagger_s * chance.random(), inf, (Phase(inf, alpha),), round_trip_s, workload=f"α {alpha:g}")
         for alpha, round_trip_s in zip(alphas, round_trips_s, strict=True)
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What requests are like."""
+
+    alphas: tuple[float, ...]  # one is drawn for each request
+    num_prompt_tokens: float  # mean of a geometric law
+    num_output_tokens: float  # likewise
+
+
 def poisson(
-    rate_per_s: float,
-    duration_s: float,
-    chance: random.Random,
-    alphas: Sequence[float],
-    num_output_tokens: float,
-    round_trip_s: float,
+    rate_per_s: float, duration_s: float, workload: Workload, round_trip_s: float, chance: random.Random
 ) -> list[Request]:
-    """Open-loop arrivals with exponential answers."""
+    """Open-loop arrivals."""
     requests, now_s = [], 0.0
     while (now_s := now_s + chance.expovariate(rate_per_s)) < duration_s:
-        phases = (Phase(float("inf"), chance.choice(alphas)),)
-        length = max(2.0, float(round(chance.expovariate(1 / num_output_tokens))))
-        requests.append(Request(now_s, length, phases, round_trip_s))
+        alpha = chance.choice(workload.alphas)
+        num_output = max(2.0, float(round(chance.expovariate(1.0 / workload.num_output_tokens))))
+        num_prompt = max(1, round(chance.expovariate(1.0 / max(workload.num_prompt_tokens, 1.0))))
+        phases = (Phase(inf, alpha),)
+        requests.append(Request(now_s, num_output, phases, round_trip_s, f"α {alpha:g}", num_prompt))
     return requests
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a simulation measured after its warm-up."""
-
-    num_tokens: int = 0
-    seconds: float = 0.0
-    num_drafted: int = 0
-    num_accepted: int = 0
-    num_positions: int = 0
-    latencies_s: list[float] = field(default_factory=list)  # per token of finished requests
-    num_finished: int = 0
-    num_switches: int = 0  # rounds whose γ differed from the session's last by more than exploring
-    num_rounds: int = 0
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.num_tokens / self.seconds if self.seconds else 0.0
