@@ -216,6 +216,18 @@ def test_a_part_that_leaves_a_gap_is_refused() -> None:
     assert session.output == TEXT[:6]
 
 
+def test_a_gap_within_a_round_is_refused_and_can_be_filled() -> None:
+    """A part beyond what a round has is refused with the number of nodes there; the missing ones then complete it."""
+    bench, session = opened(patience_us=10**6)
+    session.work(TEXT[:2], round_=0, is_complete=False)
+    session.work(TEXT[4:6], position=3, round_=0, first_node=4)
+    bench.settle()
+    assert "2 nodes here" in session.refusals[0].message
+    session.work(TEXT[2:6], position=3, round_=0, first_node=2)
+    bench.settle()
+    assert [(verdict.num_drafted, verdict.num_accepted) for verdict in session.verdicts] == [(6, 6)]
+
+
 def test_a_part_that_comes_twice_changes_nothing() -> None:
     """Nodes that are there already are passed over, alone or before new ones."""
     bench, session = opened(patience_us=10**6)
