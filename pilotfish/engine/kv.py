@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from pilotfish.engine.batch import slots_of
 
+START_TRIES = 8  # places looked at for a new run of pages
+
 
 class PoolFull(Exception):  # noqa: N818 - a state of the pool that the engine acts upon
     """The pool has too few pages; nothing was reserved.
@@ -73,6 +75,7 @@ class KVPool:
         self.num_pages = num_pages
         self.page_size = page_size
         self._free = set(range(num_pages))
+        self._num_runs = -1  # runs of neighbouring pages begun so far, from 0
         self._sequences: dict[Hashable, _Sequence] = {}
         self._num_holders: dict[int, int] = {}  # of pages that are held
         self._published: dict[int, _Published] = {}  # by page
@@ -148,7 +151,7 @@ class KVPool:
         while len(self._free) < num_missing:
             self._evict()
         for _ in range(num_missing):
-            page = self._next_page(state, num_missing)
+            page = self._next_page(state)
             self._free.remove(page)
             self._num_holders[page] = 1
             state.pages.append(page)
@@ -283,29 +286,25 @@ class KVPool:
         del self._index[self._published.pop(page).key]
         self._free.add(page)
 
-    def _next_page(self, state: _Sequence, num_wanted: int) -> int:
-        """The page after the sequence's last, so that attention can read a slice; else the start of a wide gap."""
+    def _next_page(self, state: _Sequence) -> int:
+        """The page after the sequence's last, so that attention can read a slice; else a new run, far from others."""
         if state.pages and state.pages[-1] + 1 in self._free:
             return state.pages[-1] + 1
-        return _start_in_widest_gap(self._free, num_wanted)
+        for _ in range(START_TRIES):
+            self._num_runs += 1
+            page = int(_spread(self._num_runs) * self.num_pages)
+            if page in self._free:
+                return page
+        return next(iter(self._free))
 
 
-def _start_in_widest_gap(free: set[int], num_wanted: int) -> int:
-    """Where in the free pages a new run should start.
-
-    The middle of the widest gap leaves room to grow for the run before the gap too; its start where the half is too
-    narrow for what is wanted now. At page 0 nobody lies before.
-    """
-    best_start, best_width, start, width = -1, 0, -1, 0
-    for page in sorted(free):
-        if page == start + width:
-            width += 1
-        else:
-            start, width = page, 1
-        if width > best_width:
-            best_start, best_width = start, width
-    half = best_width // 2
-    return best_start + half if best_start > 0 and best_width - half >= num_wanted else best_start
+def _spread(number: int) -> float:
+    """The number's binary digits mirrored at the point, in [0, 1): each lies in a widest gap of those before it."""
+    value, place = 0.0, 0.5
+    while number:
+        value += place * (number & 1)
+        number, place = number >> 1, place / 2
+    return value
 
 
 def _chain_key(salt: str, parent: bytes, tokens: Sequence[int]) -> bytes:
