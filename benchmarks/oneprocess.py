@@ -51,7 +51,7 @@ class LocalEngine:
         from verifier.admission import Capacity
         from verifier.engine import Answer as EngineAnswer
         from verifier.engine import Engine
-        from verifier.schedule import PassLimits, StartWhenReady
+        from verifier.schedule import PassLimits, StartByWorth
         from verifier.target import Target
 
         self.target: Target = Target.load(settings)
@@ -76,7 +76,7 @@ class LocalEngine:
                     self._verdicts.append(answer.message)
 
         limits = PassLimits(settings.max_positions, settings.prefill_positions)
-        self.engine = Engine(self.target.backend, capacity, limits, StartWhenReady(0.0), emit, Unwatched())
+        self.engine = Engine(self.target.backend, capacity, limits, StartByWorth(0.0), emit, Unwatched())
 
     def submit(self, item: Open | Work | Close) -> None:
         from verifier.engine import Command

@@ -25,6 +25,7 @@ from verifier import acceptance
 from verifier.acceptance import Outcome, Round
 from verifier.admission import Capacity, Occupancy, objection, stale
 from verifier.passes import Ride, rounds
+from verifier.pricing import RUNS_FREE, PassYield, Pricing
 from verifier.schedule import Candidate, Moment, PassLimits, Share, StartRule, plan
 from verifier.seats import Seats
 from verifier.sessions import Claim, Decision, Session, SessionKey
@@ -72,6 +73,8 @@ class Engine:
         self._observer = observer
         self._accept = accept
         self._clock = clock
+        self._pricing: Pricing | None = None
+        self._counts_from_s = 0.0  # the time of the next pass counts from here
         self._seats = Seats(self.pool)
         self._commands: queue.SimpleQueue[tuple[Command, ...]] = queue.SimpleQueue()
         self._answers: list[Answer] = []
@@ -92,6 +95,10 @@ class Engine:
     def submit(self, *commands: Command) -> None:
         """Hand items in; those of one call are taken together, so that they can share a pass."""
         self._commands.put(commands)
+
+    def set_price(self, pricing: Pricing | None) -> None:
+        """Before `start`: who keeps the plan. None: none is published, and coordinators decide by themselves."""
+        self._pricing = pricing
 
     def start(self) -> None:
         self._thread.start()
@@ -224,6 +231,8 @@ class Engine:
             lease_s=min(opened.lease_s, self._capacity.max_lease_s),
             now_s=command.arrived_s,
         )
+        if self._pricing is not None:
+            self._pricing.put(session.key, RUNS_FREE)
         self.sessions[session.key] = session
         self._answer(session, Opened(session.key.session, session.start, self._seats.num_found(session)))
 
@@ -244,6 +253,8 @@ class Engine:
             what = "no such session: it was never opened, was closed, failed, or its lease ran out; open it again"
             self._refuse(command, UnknownSession(what))
         else:
+            if self._pricing is not None and work.profile is not None and session.finish is None:
+                self._pricing.put(session.key, work.profile)
             for answer in session.take(work, command.stream, command.arrived_s, command.cut):
                 self._answer(session, answer)
 
@@ -255,9 +266,15 @@ class Engine:
             self._forget(session)
 
     def _forget(self, session: Session) -> None:
-        self._seats.release(session.key)
+        self._release(session)
         del self.sessions[session.key]
         self._has_news = True
+
+    def _release(self, session: Session) -> None:
+        """Free what a session holds that commits nothing more."""
+        self._seats.release(session.key)
+        if self._pricing is not None:
+            self._pricing.remove(session.key)
 
     # -- plan --------------------------------------------------------------------------------------------------------
 
@@ -282,6 +299,9 @@ class Engine:
                     is_free=claim is not None and claim.hand is None,
                     last_pass=session.last_pass,
                     due_at_s=session.due_at_s(now_s) if claim is None else inf,
+                    due_in_s=session.turnaround_s or 0.0,
+                    tokens_per_draft=session.tokens_per_draft,
+                    nodes_per_draft=session.nodes_per_draft,
                 )
             )
         return candidates
@@ -316,7 +336,22 @@ class Engine:
         )
         self._settle(rides, outcomes)
         self._observer.passed(self._last_pass)
+        self._account(rides)
         return True
+
+    def _account(self, rides: Sequence[Ride]) -> None:
+        """Tell the price what the pass brought. Waiting counts where sessions are held for their drafts."""
+        if self._pricing is None:
+            return
+        record = self._last_pass
+        tokens = sum(
+            len(ride.session.last_verdict.tokens) for ride in rides if ride.claim and ride.session.last_verdict
+        )
+        context = sum(ride.num_context for ride in rides)
+        since_s = max(self._counts_from_s, 0.0) or record.began_s
+        self._pricing.passed(record, PassYield(context, tokens, since_s))
+        is_held = any(session.held_until_s > record.ended_s for session in self.sessions.values())
+        self._counts_from_s = record.ended_s if is_held else 0.0
 
     def _rides(self, shares: Sequence[Share]) -> list[Ride]:
         """The shares for which there is KV. Who came first is asked first, so nobody loses what it has reserved."""
@@ -371,7 +406,7 @@ class Engine:
         times = None if hand is None else RoundTimes(hand.trace, hand.arrived_s, passed.began_s, passed.ended_s)
         self._answers.append(Answer(session.key, session.stream, verdict, times))
         if session.finish is not None:
-            self._seats.release(session.key)
+            self._release(session)
             return
         nodes = [ride.num_computed + node for node in outcome.path]
         sources, destinations = self.pool.move(session.key, nodes, ride.num_computed)
@@ -411,4 +446,7 @@ class Engine:
             num_sessions=len(self.sessions),
             num_kv_pages=self.pool.num_pages,
             num_kv_pages_used=self.pool.num_used_pages,
+            saturation=0.0 if self._pricing is None else self._pricing.saturation,
+            plan=None if self._pricing is None else self._pricing.plan,
+            realised_speedup=None if self._pricing is None else self._pricing.realised_speedup,
         )

@@ -12,6 +12,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from verifier.sessions import SessionKey
+from verifier.tempo import Due, Ready, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class Candidate:
     is_free: bool  # it commits by its grant: it needs no item and waits for none
     last_pass: int  # number of the pass that served it last
     due_at_s: float = inf  # when the item it waits for is expected; inf: none is
+    due_in_s: float = 0.0  # how long after its verdict that is
+    tokens_per_draft: float = 1.0  # what it commits with a draft, as lately
+    nodes_per_draft: float = 1.0  # likewise its nodes
 
     @property
     def num_backlog(self) -> int:
@@ -106,23 +110,38 @@ class StartRule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StartWhenReady:
-    """Everything that is ready, after a short bounded wait for items that are due.
+class StartByWorth:
+    """Everything that is ready, held back for drafts that are due while that earns more than it costs.
 
-    Nobody who runs free and no prompt ever waits; nor does a session that is alone, since nothing else is due then.
+    `verifier.tempo` says when it does. A prompt never waits; nor does a session that is alone, since nothing else is
+    due then; and nobody waits longer than `max_wait_s`.
     """
 
     max_wait_s: float
-    pass_share: float = 0.25  # of the last pass: longer than this is not worth waiting for a fuller one
-    lateness_s: float = 0.0005  # an item later than this is not waited for
+    lateness: float = 0.04  # of the time since its verdict: so much later than usual a draft is still waited for
+    lateness_s: float = 0.0005  # and so much in any case
 
     def start_at(self, moment: Moment) -> float:
         ready = [candidate for candidate in moment.candidates if candidate.has_work]
         if not ready:
             return inf
-        if any(candidate.is_free or candidate.num_backlog for candidate in ready):
+        last_s = moment.ready_since_s + self.max_wait_s
+        if moment.now_s >= last_s or any(candidate.num_backlog for candidate in ready):
             return moment.now_s
-        last = moment.ready_since_s + min(self.max_wait_s, self.pass_share * moment.pass_s)
-        due = [candidate.due_at_s for candidate in moment.candidates if not candidate.may_commit]
-        worth = [at + self.lateness_s for at in due if moment.now_s <= at + self.lateness_s and at <= last]
-        return min(last, max(worth)) if worth else moment.now_s
+        tokens = sum(1.0 if candidate.is_free else candidate.tokens_per_draft for candidate in ready)
+        positions = sum(1 + candidate.num_nodes for candidate in ready)
+        until_s = wait_until(moment.now_s, Ready(tokens, positions), self._due(moment, last_s), moment.pass_s)
+        return moment.now_s if until_s is None else until_s
+
+    def _due(self, moment: Moment, last_s: float) -> list[Due]:
+        """Drafts that can be waited for at all."""
+        due = (
+            Due(
+                candidate.due_at_s + self.lateness_s + self.lateness * candidate.due_in_s,
+                candidate.tokens_per_draft,
+                1 + round(candidate.nodes_per_draft),
+            )
+            for candidate in moment.candidates
+            if not candidate.may_commit
+        )
+        return [draft for draft in due if draft.expected_s <= last_s]

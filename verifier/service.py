@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pilotfish.errors import Overloaded, Unavailable
 from pilotfish.messages import Close, Refusal, ServiceInfo, VerifierLoad
 from pilotfish.peer import CALLER_KEY
+from pilotfish.progress import terminal_progress
 from pilotfish.rpc import FrameQueue, Streams
 from pilotfish.server import Server, serve
 from pilotfish.telemetry import Metric, Telemetry
@@ -21,9 +22,12 @@ from pilotfish.v1 import verifier_pb2, verifier_pb2_grpc
 from pilotfish.wire.values import Limits, refuse, write_info
 from pilotfish.wire.verifier import VerifierInbox, write_answer, write_frame
 from verifier.admission import Capacity
+from verifier.calibration import curve_file, measure
+from verifier.cost import CostCurve, knots_up_to
 from verifier.engine import Engine
+from verifier.pricing import Pricing
 from verifier.report import Report
-from verifier.schedule import PassLimits, StartWhenReady
+from verifier.schedule import PassLimits, StartByWorth
 from verifier.settings import VerifierSettings
 from verifier.target import Target
 from verifier.traffic import Answer, Command
@@ -105,8 +109,24 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
             max_lease_s=settings.max_lease_s,
         )
         limits = PassLimits(settings.max_positions, settings.prefill_positions)
-        start_rule = StartWhenReady(settings.start_wait_ms / 1e3)
-        return Engine(target.backend, capacity, limits, start_rule, emit, self._report, clock=self._clock)
+        start_rule = StartByWorth(settings.start_wait_ms / 1e3)
+        engine = Engine(target.backend, capacity, limits, start_rule, emit, self._report, clock=self._clock)
+        engine.set_price(self._pricing(target, capacity))
+        return engine
+
+    def _pricing(self, target: Target, capacity: Capacity) -> Pricing | None:
+        """The price, on the curve of this model and device; None where it is not to be measured."""
+        settings, backend = self.settings, target.backend
+        if settings.measure_cost == "never" or not target.takes_time:
+            return None
+        path = curve_file(settings.model, backend, settings.threads or 0)
+        knots = knots_up_to(settings.max_positions)
+        curve = CostCurve.load(path, knots) if settings.measure_cost == "once" else None
+        if curve is None:
+            with terminal_progress() as progress:
+                curve = measure(backend, capacity.num_pages, capacity.page_size, settings.max_positions, progress)
+            curve.save(path)
+        return Pricing(curve, settings.max_nodes, self._clock())
 
     async def drain(self) -> None:
         """Take no new session, wait until those that are open have ended, then end the streams."""

@@ -15,6 +15,7 @@ from pilotfish.wire.values import DropCause, refuse
 from verifier.drafts import DraftInHand, RestState, clip
 
 MAX_ROUNDS_AHEAD = 4
+SMOOTHING = 0.3  # share of the newest in what is smoothed
 
 Drop: TypeAlias = Literal[
     "behind",  # other tokens were committed before it came
@@ -91,6 +92,8 @@ class Session:
     last_pass: int = field(init=False, default=0)  # number of the pass that served it last
     verdict_at_s: float | None = field(init=False, default=None)  # of the last verdict, until the next item has come
     turnaround_s: float | None = field(init=False, default=None)  # from a verdict to the next item, smoothed
+    tokens_per_draft: float = field(init=False, default=1.0)  # committed with a draft, smoothed
+    nodes_per_draft: float = field(init=False, default=1.0)  # smoothed
 
     def __post_init__(self, now_s: float) -> None:
         self.lease_until_s = now_s + self.lease_s
@@ -143,6 +146,8 @@ class Session:
         self.finish = finish
         hand = claim.hand
         if hand is not None:
+            self.tokens_per_draft += SMOOTHING * (len(tokens) - self.tokens_per_draft)
+            self.nodes_per_draft += SMOOTHING * (len(claim.draft) - self.nodes_per_draft)
             self.next_round = max(self.next_round, hand.round + 1)
             hand.num_verified = len(hand.draft)
             if hand.is_complete and self.in_hand is hand:
@@ -304,7 +309,8 @@ class Session:
         if self.verdict_at_s is None or self.in_hand is None or not self.in_hand.is_complete:
             return
         took_s = now_s - self.verdict_at_s
-        self.turnaround_s = took_s if self.turnaround_s is None else 0.7 * self.turnaround_s + 0.3 * took_s
+        known_s = took_s if self.turnaround_s is None else self.turnaround_s
+        self.turnaround_s = known_s + SMOOTHING * (took_s - known_s)
         self.verdict_at_s = None
 
     def _hand_of(self, round_: int) -> DraftInHand | None:

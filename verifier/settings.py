@@ -48,7 +48,12 @@ class VerifierSettings(ServiceSettings, prefix="PILOTFISH_VERIFIER_"):
         256, description="most of them for prompts: bounds how long others wait for their next token"
     )
     start_wait_ms: Milliseconds = Field(
-        2.0, description="longest wait of what is ready for drafts that are due, so that they share a pass; 0: none"
+        50.0, description="longest wait of what is ready for drafts that are due, so that they share a pass; 0: none"
+    )
+    measure_cost: Literal["once", "always", "never"] = Field(
+        "once",
+        description="when passes are timed at start, which takes seconds: once for a model on a device (kept in the "
+        "cache), always, or never; without, no price is published and each coordinator decides for itself",
     )
     max_lease_s: PositiveSeconds = Field(600.0, description="longest lease of a session, whatever its opener asks")
     stall_s: PositiveSeconds = Field(

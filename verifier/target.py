@@ -36,6 +36,12 @@ class Target:
         backend = _load_backend(source, settings)
         return Target.of(backend, load_tokenizer(source), settings)
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether the length of its passes means anything: a table's does only where it simulates one."""
+        table = getattr(self.backend, "table", None)
+        return table is None or bool(table.pass_us)
+
     @staticmethod
     def of(backend: Backend, tokenizer: Tokenizer, settings: VerifierSettings) -> Target:
         """A target of parts that are loaded already."""

@@ -25,7 +25,7 @@ from pilotfish.tablefile import TableFile, parse
 from pilotfish.wire.values import DropCause
 from verifier.admission import Capacity
 from verifier.engine import Engine
-from verifier.schedule import PassLimits, StartRule, StartWhenReady
+from verifier.schedule import PassLimits, StartByWorth, StartRule
 from verifier.traffic import Answer, Command, PassRecord
 
 INCARNATION = 77
@@ -109,7 +109,7 @@ class Bench:
             self.backend,
             self.capacity,
             limits or PassLimits(max_positions=256, prefill_positions=64),
-            start_rule or StartWhenReady(max_wait_s=0.0),
+            start_rule or StartByWorth(max_wait_s=0.0),
             self._emit,
             self.record,
             clock=self._clock,

@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from pilotfish.draft import Draft
 from pilotfish.messages import Rule, Sampling
 from tests.verifier.bench import Bench, BenchSession, random_table
-from verifier.schedule import PassLimits, StartWhenReady
+from verifier.schedule import PassLimits, StartByWorth
 
 NUM_IDS = 4
 MAX_TOKENS = 40
@@ -54,7 +54,7 @@ class Coordinators(RuleBasedStateMachine):
 
     @initialize(num_pages=st.integers(14, 24), max_wait_ms=st.sampled_from([0.0, 2.0]))
     def begin(self, num_pages: int, max_wait_ms: float) -> None:
-        rule_ = StartWhenReady(max_wait_ms / 1e3)
+        rule_ = StartByWorth(max_wait_ms / 1e3)
         self.bench = Bench(TABLE, num_pages=num_pages, limits=LIMITS, start_rule=rule_, max_sessions=8)
         self.all: list[Caller] = []
         self.running = [self.open([token], 0, False, False, 0, 0) for token in range(4)]

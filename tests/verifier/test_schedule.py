@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.schedule import Candidate, Moment, PassLimits, StartWhenReady, plan
+from verifier.schedule import Candidate, Moment, PassLimits, StartByWorth, plan
 from verifier.sessions import SessionKey
 
 
@@ -83,7 +83,7 @@ def test_a_held_session_is_computed_up_to_its_last_token() -> None:
     assert [(share.num_pending, share.has_logits) for share in shares] == [(8, False)]
 
 
-RULE = StartWhenReady(max_wait_s=0.01, pass_share=0.25, lateness_s=0.0)
+RULE = StartByWorth(max_wait_s=0.01, lateness=0.0, lateness_s=0.0)
 READY, FREE, PROMPT = candidate(0, num_nodes=3), candidate(1, is_free=True), candidate(2, num_pending=5)
 
 
@@ -103,21 +103,22 @@ def due(at_s: float) -> Candidate:
         ([READY, due(10.004), due(10.1)], 10.004),
         ([READY, due(10.02)], 10.0),
         ([READY, due(9.99)], 10.0),
-        ([READY, FREE, due(10.004)], 10.0),
+        ([READY, FREE, due(10.004)], 10.004),
+        ([READY, *[FREE] * 30, due(10.004)], 10.0),
         ([READY, PROMPT, due(10.004)], 10.0),
     ],
     ids=[
         "nothing", "only due", "alone", "waits for nobody known", "due soon", "two due soon", "one due too late",
-        "due too late", "late already", "somebody is free", "a prompt is queued",
+        "due too late", "late already", "somebody is free", "many are free", "a prompt is queued",
     ],
 )  # fmt: skip
 def test_a_pass_starts_at_once_unless_drafts_are_due_soon(some: list[Candidate], starts_at_s: float) -> None:
-    """What is ready waits only for drafts due within the bound; never beside free sessions or prompts."""
+    """What is ready waits only for drafts due within the bound that are worth it, and never beside prompts."""
     assert RULE.start_at(Moment(10.0, some, ready_since_s=10.0, pass_s=0.1)) == pytest.approx(starts_at_s)
 
 
 def test_the_wait_is_bounded_from_when_something_was_ready() -> None:
-    """The wait ends a bounded time after the first was ready, and a share of a pass at most."""
+    """The wait ends a bounded time after the first was ready, and is not longer than it earns."""
     some = [READY, due(10.004)]
     assert RULE.start_at(Moment(10.002, some, ready_since_s=9.993, pass_s=0.1)) == 10.002
-    assert RULE.start_at(Moment(10.0, some, ready_since_s=10.0, pass_s=0.008)) == 10.0
+    assert RULE.start_at(Moment(10.0, some, ready_since_s=10.0, pass_s=0.007)) == 10.0

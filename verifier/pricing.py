@@ -1,0 +1,76 @@
+"""The engine's side of the price: what its passes cost, and the plan that follows for the sessions it has."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from pilotfish.price import Plan, Profile
+from verifier.cost import CostCurve, PassShape
+from verifier.plan import CostCurve as Curve
+from verifier.planner import Planner
+from verifier.traffic import PassRecord
+
+RUNS_FREE: Final = Profile((), 0.0, 0.0, 0.0)  # of a session of which nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class PassYield:
+    """What a pass brought, beside its record."""
+
+    num_context_tokens: int  # of KV that its sequences attended to
+    num_tokens: int  # committed
+    since_s: float  # from when its time counts: the end of the pass before it, where sessions were held for drafts
+
+
+class Pricing:
+    """Learns from every pass and keeps the plan. Belongs to the engine's thread."""
+
+    def __init__(self, curve: CostCurve, max_gamma: int, now_s: float) -> None:
+        """Begin with a curve that was measured.
+
+        Args:
+            curve: kept up to date from now on.
+            max_gamma: most tokens in a draft.
+            now_s: the time.
+        """
+        self.curve = curve
+        self._context_tokens = 0.0  # of a session, smoothed
+        self._planner = Planner(self._cost, max_gamma, now_s)
+        self._last_shape = PassShape(0)
+
+    @property
+    def plan(self) -> Plan:
+        return self._planner.plan
+
+    @property
+    def realised_speedup(self) -> float | None:
+        """Tokens committed over those of plain decoding in the same time, in the last full window."""
+        return self._planner.realised_speedup
+
+    @property
+    def saturation(self) -> float:
+        """Of the last pass, in [0, 1]."""
+        return self.curve.saturation(self._last_shape)
+
+    def put(self, session: Hashable, profile: Profile) -> None:
+        """A session is there, or what is known of it has changed."""
+        self._planner.put(session, profile)
+
+    def remove(self, session: Hashable) -> None:
+        """A session has ended."""
+        self._planner.remove(session)
+
+    def passed(self, record: PassRecord, brought: PassYield) -> None:
+        """Take in a pass. One that read prompts says nothing of what plain decoding or drafts cost."""
+        if not record.num_prefill_positions:
+            shape = PassShape(record.num_positions, record.num_sequences, brought.num_context_tokens)
+            self.curve.observe(shape, record.length_s)
+            self._context_tokens += 0.1 * (brought.num_context_tokens / record.num_sequences - self._context_tokens)
+            self._planner.observe(brought.num_tokens, record.ended_s - brought.since_s)
+            self._last_shape = shape
+        self._planner.update(record.ended_s)
+
+    def _cost(self, num_sessions: int) -> Curve:
+        return self.curve.at(num_sessions, round(num_sessions * self._context_tokens))
