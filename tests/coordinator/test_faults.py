@@ -22,6 +22,7 @@ async def three(start: Start, **settings: Any) -> tuple[Stack, FakeVerifier, Fak
     """A coordinator, a verifier that makes a pass every few milliseconds, and a drafter that is right for a while."""
     verifier, drafter = await start.verifier(LAW), await start.drafter(RIGHT)
     verifier.pass_s = 0.001
+    settings = {"draft_deadline_ms": 20.0, "patience_ms": 50.0} | settings
     return await start.coordinator([verifier], [drafter], **settings), verifier, drafter
 
 
@@ -87,7 +88,8 @@ async def test_silent_drafter_is_given_up(start: Start) -> None:
     verifier = await start.verifier(LAW)
     verifier.pass_s = 0.001
     drafters = [await start.drafter(RIGHT) for _ in range(2)]
-    stack = await start.coordinator([verifier], drafters, lost_after_s=0.1)
+    settings: dict[str, Any] = {"draft_deadline_ms": 20.0, "patience_ms": 50.0, "lost_after_s": 0.1}
+    stack = await start.coordinator([verifier], drafters, **settings)
     answer = stack.generate(max_tokens=4000, gamma=4, include_rounds=True)
     chunks = await take_until(answer, lambda entry: entry.num_drafted == 4)
     used, other = sorted(drafters, key=lambda drafter: not drafter.sessions)

@@ -59,7 +59,8 @@ class RealStack:
         """
         self._verifier_settings = VerifierSettings(model=target, port=0, **(verifier or {}))
         self._drafter_settings = DrafterSettings(model=draft, port=0, speculators=tuple(speculators))
-        self._coordinator_settings = {"model": target, "port": 0} | (coordinator or {})
+        patient = {"draft_deadline_ms": 5_000.0, "patience_ms": 10_000.0}  # a busy machine makes no draft late
+        self._coordinator_settings: dict[str, Any] = {"model": target, "port": 0} | patient | (coordinator or {})
         self._policy = policy
         self._telemetry = telemetry
         self._exits = AsyncExitStack()

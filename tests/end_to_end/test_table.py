@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from pilotfish.client import Completion
 from pilotfish.messages import FinishReason, Rule, Speculation
 from pilotfish.tablefile import TableFile
 from pilotfish.telemetry import Telemetry
@@ -39,6 +40,11 @@ def drafter(path: Path, kind: str) -> str:
     return write_table(path / "draft.json", vocabulary=LETTERS, random=laws[kind])
 
 
+def num_asked(done: Completion) -> int:
+    """Drafts that came or came to nothing: against so fast a target one that copies is seldom in time."""
+    return done.statistics.num_drafts + sum(done.statistics.num_dropped_by_cause.values())
+
+
 @pytest.mark.parametrize("speculator", ["model", "ngram"])
 @pytest.mark.parametrize("kind", ["perfect", "noise", "adverse"])
 async def test_greedy_is_plain(tmp_path: Path, kind: str, speculator: str) -> None:
@@ -49,7 +55,7 @@ async def test_greedy_is_plain(tmp_path: Path, kind: str, speculator: str) -> No
             speculation = Speculation(gamma=gamma, speculator=speculator)
             done = await stack.complete("abc", temperature=0.0, max_tokens=60, speculation=speculation)
             assert done.ids == plain.ids
-            assert done.statistics.num_drafts > 0
+            assert num_asked(done) > 0
             if kind == "perfect" and speculator == "model":
                 assert done.statistics.acceptance_rate == 1.0
 
@@ -63,8 +69,7 @@ async def test_seeded_is_plain(tmp_path: Path, speculator: str) -> None:
             speculation = Speculation(gamma=gamma, speculator=speculator)
             done = await stack.complete("abc", seed=3, max_tokens=60, speculation=speculation)
             assert done.ids == plain.ids
-            dropped = done.statistics.num_dropped_by_cause
-            assert done.statistics.num_drafts + dropped.get("no_match", 0) + dropped.get("behind", 0) > 0
+            assert num_asked(done) > 0
         other = await stack.complete("abc", seed=4, max_tokens=100, gamma=3)
         assert other.ids != plain.ids
 
