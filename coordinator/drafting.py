@@ -6,7 +6,9 @@ import asyncio
 from typing import Final
 
 from coordinator.admission import Admitted
-from coordinator.peers import Inbox
+from coordinator.estimator import Estimator, Kind
+from coordinator.outlook import Meter
+from coordinator.peers import DrafterPeer, Inbox
 from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
 from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo
@@ -22,9 +24,18 @@ class Drafting:
     """Keeps a session at a drafter, as far as there is one. A drafter that fails costs drafts, never the request."""
 
     def __init__(
-        self, admitted: Admitted, committed: Committed, roster: Roster, tempo: Tempo, record: Record, inbox: Inbox
+        self,
+        admitted: Admitted,
+        committed: Committed,
+        roster: Roster,
+        tempo: Tempo,
+        record: Record,
+        inbox: Inbox,
+        estimator: Estimator,
     ) -> None:
         self.session: DrafterSession | None = None
+        self.meter: Meter | None = None  # of the session's drafts
+        self._estimator = estimator
         self._admitted = admitted
         self._committed = committed
         self._roster = roster
@@ -65,6 +76,14 @@ class Drafting:
             return
         self.session = DrafterSession(peer, self._committed, self._tempo)
         self.session.open(self._inbox, self._admitted.opening, self._record.context)
+        self.meter = Meter(self._estimator.session(self._kind(peer)), peer.round_trip_us / 1e6)
+
+    def _kind(self, peer: DrafterPeer) -> Kind:
+        """What drafts of this session are counted together with."""
+        opening, info = self._admitted.opening, peer.info
+        model = info.model if info is not None and info.model else peer.address
+        speculator = opening.speculator or (info.speculators[0] if info and info.speculators else "")
+        return Kind.of(model, speculator, self._admitted.request.workload, opening.sampling.temperature)
 
     def ask(self, round_: RoundUnderway) -> None:
         """Ask for the round's draft."""
@@ -89,6 +108,8 @@ class Drafting:
         if part.is_complete:
             session.due = None
             self._retry_s = 0.0
+            if self.meter is not None:
+                self.meter.answered(part.first_node + len(part.draft))
         return due
 
     def lose(self, cause: str) -> None:
@@ -114,6 +135,6 @@ class Drafting:
             self._close_session()
 
     def _close_session(self) -> None:
-        session, self.session = self.session, None
+        session, self.session, self.meter = self.session, None, None
         if session is not None:
             session.close()

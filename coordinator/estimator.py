@@ -1,29 +1,49 @@
 """How likely drafts hold: acceptance by depth, from all sessions of a kind and from the session's own recent rounds.
 
 The probability that a node is kept, given that its parent was, is counted for each depth as a Beta distribution whose
-counts decay. Two levels are combined: what drafts of this kind (drafter, speculator, workload, temperature band) did
-lately, and what this session's drafts did in its last few rounds, which follows a change in mid-text. Depths that were
-seldom reached lean on the depth above them. A node that was asked for and never proposed counts as one that did not
-hold: what is estimated is what asking for a draft is worth.
+counts decay: what drafts of this kind (drafter, speculator, workload, temperature band) did lately. Depths that were
+seldom reached lean on the depth above them. A session is better or worse than its kind by one factor of the odds at all
+depths, from its own last rounds. How long a session's rounds count, and how much they count against its kind, is
+learned for each kind from how well each way would have foretold the rounds that followed: sessions that are alike lean
+on one another, sessions that differ on themselves. A node that was asked for and never proposed counts as one that did
+not hold: what is estimated is what asking for a draft is worth.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
-KIND_MEMORY = 400.0  # trials a kind remembers at each depth, about
-SESSION_MEMORY = 0.85  # of a session's counts that is left after a round
-KIND_WEIGHT = 2.0  # trials the kind's rate is worth against the session's own
-DEPTH_WEIGHT = 4.0  # trials the depth above is worth
 FIRST_RATE = 0.7  # of the first node, before anything is known: optimistic, so that it is tried
 FIRST_WEIGHT = 2.0  # trials that guess is worth
+MIN_RATE = 0.01  # no session is surer than this and its complement
+FADE_TOKENS = 5  # tokens without a draft that make a session's rounds as old as one round does
+WAY_GAIN = 0.5  # nats by which another way must have been better
 FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much what counts, and what is left out when an ingredient's gain is measured."""
+
+    kind_memory: float = 400.0  # trials a kind remembers at each depth, about
+    depth_weight: float = 4.0  # trials the depth above is worth
+    session_memories: tuple[float, ...] = (0.5, 0.75, 0.92)  # of a session's counts, left after a round: ways to try
+    session_weights: tuple[float, ...] = (2.0, 8.0, 32.0)  # trials the kind is worth against them: ways to try
+    way_memory: float = 0.995  # of how well each way foretold, left after a round of the kind
+    first_way: int = 4  # before anything is known: index over memories, then weights
+    has_kind: bool = True
+    has_session: bool = True
+    learns_way: bool = True
+
+    @property
+    def num_ways(self) -> int:
+        return len(self.session_memories) * len(self.session_weights)
 
 
 class Kind(NamedTuple):
@@ -99,37 +119,57 @@ class Counts:
                 self.kept[depth] *= share
                 self.tried[depth] *= share
 
-    def rates(self, num_depths: int) -> list[float]:
+    def rates(self, num_depths: int, depth_weight: float) -> list[float]:
         """Rate by depth; each leans on the one above it."""
         rates: list[float] = []
         above, weight = FIRST_RATE, FIRST_WEIGHT
-        for depth in range(num_depths):
-            kept, tried = (self.kept[depth], self.tried[depth]) if depth < len(self.tried) else (0.0, 0.0)
+        for kept, tried in zip(self.kept[:num_depths], self.tried, strict=False):
             above = (weight * above + kept) / (weight + tried)
-            weight = DEPTH_WEIGHT
+            weight = depth_weight
             rates.append(above)
-        return rates
+        return rates + [above] * (num_depths - len(rates))
+
+
+@dataclass(slots=True)
+class KindState:
+    """What is known of one kind."""
+
+    counts: Counts
+    losses: list[float]  # by way: decayed log loss of what it foretold
+    best_way: int
+
+    def judge(self, losses: list[float], memory: float) -> None:
+        """So badly did each way foretell a round."""
+        self.losses = [memory * before + loss for before, loss in zip(self.losses, losses, strict=True)]
+        least = min(self.losses)
+        if self.losses[self.best_way] > least + WAY_GAIN:
+            self.best_way = self.losses.index(least)
 
 
 class Estimator:
     """Acceptance of every kind of draft, and a place to keep it."""
 
-    def __init__(self) -> None:
-        self._kinds: dict[Kind, Counts] = {}
+    def __init__(self, weights: Weights = Weights()) -> None:
+        self._weights = weights
+        self._kinds: dict[Kind, KindState] = {}
 
     def session(self, kind: Kind) -> SessionEstimator:
         """An estimator for one session whose drafts are of this kind."""
-        return SessionEstimator(self._kinds.setdefault(kind, Counts()))
+        return SessionEstimator(self._kinds.setdefault(kind, self._unknown()), self._weights)
 
     def rates(self, kind: Kind, num_depths: int) -> list[float]:
         """What is known of a kind, without any session."""
-        return self._kinds.get(kind, Counts()).rates(num_depths)
+        return self._kinds.get(kind, self._unknown()).counts.rates(num_depths, self._weights.depth_weight)
+
+    def _unknown(self) -> KindState:
+        return KindState(Counts(), [0.0] * self._weights.num_ways, self._weights.first_way)
 
     def save(self, path: Path) -> None:
         """Write all counts to a file, whole or not at all."""
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         kinds = [
-            {"kind": list(kind), "kept": counts.kept, "tried": counts.tried} for kind, counts in self._kinds.items()
+            {"kind": list(kind), "kept": state.counts.kept, "tried": state.counts.tried}
+            for kind, state in self._kinds.items()
         ]
         temporary.write_text(json.dumps({"format": FORMAT_VERSION, "kinds": kinds}))
         temporary.replace(path)
@@ -143,39 +183,91 @@ class Estimator:
             for entry in content["kinds"]:
                 drafter, speculator, workload, band = entry["kind"]
                 counts = Counts([kept / 2 for kept in entry["kept"]], [tried / 2 for tried in entry["tried"]])
-                self._kinds[Kind(str(drafter), str(speculator), str(workload), int(band))] = counts
+                state = self._kinds.setdefault(
+                    Kind(str(drafter), str(speculator), str(workload), int(band)), self._unknown()
+                )
+                state.counts = counts
         except (OSError, ValueError, KeyError, TypeError):
             return False
         return True
 
 
+@dataclass(slots=True)
+class Own:
+    """A session's nodes, decaying: how many were kept, how many its kind would have kept, how many were tried."""
+
+    kept: float = 0.0
+    expected: float = 0.0
+    tried: float = 0.0
+
+    def odds(self, weight: float) -> float:
+        """The session's odds over its kind's, the kind being worth `weight` trials."""
+        if not self.tried:
+            return 1.0
+        mean = min(1.0 - MIN_RATE, max(MIN_RATE, self.expected / self.tried))
+        own = (weight * mean + self.kept) / (weight + self.tried)
+        own = min(1.0 - MIN_RATE, max(MIN_RATE, own))
+        return own / (1.0 - own) * (1.0 - mean) / mean
+
+
 class SessionEstimator:
     """Acceptance in one session: its own recent rounds, leaning on its kind."""
 
-    def __init__(self, kind: Counts) -> None:
+    def __init__(self, kind: KindState, weights: Weights) -> None:
         self._kind = kind
-        self._own = Counts()
+        self._weights = weights
+        self._own = [Own() for _ in weights.session_memories]
 
     def observe(self, evidence: Evidence) -> None:
         """Learn from a round, for this session and for all of its kind."""
-        self._own.add(evidence, SESSION_MEMORY)
-        self._kind.add_bounded(evidence, KIND_MEMORY)
+        weights, kind = self._weights, self._kind
+        rates = self._kind_rates(len(evidence.num_tried))
+        if weights.learns_way:
+            kind.judge(self._losses(evidence, rates), weights.way_memory)
+        kept, tried = sum(evidence.num_kept), sum(evidence.num_tried)
+        expected = sum(rate * num for rate, num in zip(rates, evidence.num_tried, strict=True))
+        for own, memory in zip(self._own, weights.session_memories, strict=True):
+            own.kept = memory * own.kept + kept
+            own.expected = memory * own.expected + expected
+            own.tried = memory * own.tried + tried
+        kind.counts.add_bounded(evidence, weights.kind_memory)
 
     def fade(self, num_tokens: int) -> None:
         """So many tokens were committed without a draft: what was known of the session's drafts grows old.
 
         So a bad spell ends by itself: the session leans on its kind again, and a draft is tried.
         """
-        memory = SESSION_MEMORY ** (num_tokens / 8)
-        self._own.add(Evidence((), ()), memory)
+        for own, memory in zip(self._own, self._weights.session_memories, strict=True):
+            share = memory ** (num_tokens / FADE_TOKENS)
+            own.kept, own.expected, own.tried = own.kept * share, own.expected * share, own.tried * share
 
     def survival(self, num_depths: int) -> tuple[float, ...]:
         """Probability that the first node, the first two, … hold; [num_depths], never rising."""
-        kind = self._kind.rates(num_depths)
-        rates = []
-        for depth, rate in enumerate(kind):
-            kept, tried = (
-                (self._own.kept[depth], self._own.tried[depth]) if depth < len(self._own.tried) else (0.0, 0.0)
-            )
-            rates.append((KIND_WEIGHT * rate + kept) / (KIND_WEIGHT + tried))
-        return tuple(accumulate(rates, mul))
+        weights = self._weights
+        rates = self._kind_rates(num_depths)
+        odds = self._odds(self._kind.best_way) if weights.has_session else 1.0
+        alive, survival = 1.0, []
+        for rate in rates:
+            alive *= rate * odds / (1.0 - rate + rate * odds)
+            survival.append(alive)
+        return tuple(survival)
+
+    def _kind_rates(self, num_depths: int) -> list[float]:
+        if not self._weights.has_kind:
+            return [FIRST_RATE] * num_depths
+        return self._kind.counts.rates(num_depths, self._weights.depth_weight)
+
+    def _odds(self, way: int) -> float:
+        memory, weight = divmod(way, len(self._weights.session_weights))
+        return self._own[memory].odds(self._weights.session_weights[weight])
+
+    def _losses(self, evidence: Evidence, rates: Sequence[float]) -> list[float]:
+        """By way: log loss, in nats, of what it would have foretold of this round."""
+        losses = []
+        for way in range(self._weights.num_ways):
+            odds, loss = self._odds(way), 0.0
+            for rate, kept, tried in zip(rates, evidence.num_kept, evidence.num_tried, strict=True):
+                bounded = min(0.999, max(0.001, rate * odds / (1.0 - rate + rate * odds)))
+                loss -= kept * math.log(bounded) + (tried - kept) * math.log(1.0 - bounded)
+            losses.append(loss)
+        return losses

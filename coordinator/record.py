@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coordinator.admission import Admitted
-from pilotfish.messages import Chat, FinishReason, Round, Statistics, TokenKind, TraceContext, Verdict
+from pilotfish.messages import Chat, DraftEnd, FinishReason, Round, Statistics, TokenKind, TraceContext, Verdict
 from pilotfish.telemetry import GENERATE, ROUND, Attribute, Metric, Telemetry
 from pilotfish.tracing import AttributeValue, Span
 
@@ -31,6 +31,10 @@ class RoundUnderway:
     num_nodes: int = 0  # forwarded to the verifier
     is_complete: bool = False  # no more nodes follow
     draft_end_ns: int = 0  # when the last node had come; 0: none has
+    is_held: bool = True  # the session is, until the draft is there
+    patience_us: int = 0  # for how long, at the most, and after the round's verdict for the next draft
+    tokens: list[int] = field(default_factory=list)  # of the nodes forwarded, where they form a chain
+    end: DraftEnd | None = None  # why no more nodes came; None: not known
 
     @property
     def is_nothing(self) -> bool:

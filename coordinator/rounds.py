@@ -9,6 +9,7 @@ from typing import Final
 from coordinator.admission import Admitted
 from coordinator.answer import Answer
 from coordinator.drafting import Drafting
+from coordinator.estimator import Estimator
 from coordinator.peers import Inbox, News, PeerNews, code_name
 from coordinator.policy import Decision, Policy, Snapshot
 from coordinator.record import Record, RoundUnderway
@@ -17,7 +18,10 @@ from coordinator.sessions import Committed, Tempo, VerifierSession
 from coordinator.text import Vocabulary
 from pilotfish.errors import Unavailable, restore
 from pilotfish.messages import Chunk, DraftPart, Opened, Refusal, Round, Verdict
+from pilotfish.noise import Purpose, uniform
+from pilotfish.price import Choice
 
+MIN_PATIENCE_US: Final = 20_000  # less would be over before a busy machine gets to it
 _MAX_REOPENINGS: Final = 5  # of a verifier's session without a verdict in between
 _REOPENED: Final = frozenset({"position", "prefix", "unknown_session", "incarnation", "malformed"})  # reasons
 _ELSEWHERE: Final = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})  # another verifier may take what this one refuses
@@ -31,6 +35,7 @@ class Means:
     vocabulary: Vocabulary
     policy: Policy
     tempo: Tempo
+    estimator: Estimator
     failover_s: float  # how long a request waits for a verifier
 
 
@@ -48,10 +53,13 @@ class RoundLoop:
         self._inbox = Inbox(self._forward)
         self._committed = Committed(admitted.prompt, admitted.request.output_so_far)
         self._answer = Answer(admitted, means.vocabulary, self._committed, record)
-        self._drafting = Drafting(admitted, self._committed, means.roster, means.tempo, record, self._inbox)
+        self._drafting = Drafting(
+            admitted, self._committed, means.roster, means.tempo, record, self._inbox, means.estimator
+        )
         self._verifier: VerifierSession | None = None
         self._round: RoundUnderway | None = None
         self._free = Decision(0, "request")  # the last decision to run free
+        self._choice: Choice | None = None  # the last one by the price
         self._num_numbers = 0  # given to items so far
         self._last_verdict_ns = record.start_ns
         self._num_reopenings = 0
@@ -82,22 +90,46 @@ class RoundLoop:
                 self._drafting.lose("drafter_silent")
                 self._draft_no_more()
             return Decision(0, "draft_late")
-        policy, drafting, verifier = self._means.policy, self._drafting, self._opened_verifier
+        policy, drafting = self._means.policy, self._drafting
         wishes = self._admitted.request.speculation
         if policy.may_draft(wishes):
             drafting.open()
-        return policy.decide(
-            Snapshot(
-                position=self._committed.position,
-                num_remaining=self._admitted.max_tokens - self._committed.num_output,
-                num_draftable=drafting.num_draftable,
-                max_gamma=min(self._admitted.max_gamma, verifier.max_nodes),
-                is_drafter_up=drafting.session is not None,
-                wishes=wishes,
-                verifier=verifier.peer.load,
-                drafter=drafting.load,
-            )
+        decision = policy.decide(self._snapshot())
+        self._choice = decision.choice
+        return decision
+
+    def _snapshot(self) -> Snapshot:
+        """What is known before the round that begins."""
+        drafting, verifier, request = self._drafting, self._opened_verifier, self._admitted.request
+        max_gamma = min(self._admitted.max_gamma, verifier.max_nodes)
+        outlook = None if drafting.meter is None else drafting.meter.outlook(max_gamma)
+        if outlook is not None:
+            verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=False)
+        position = self._committed.position
+        return Snapshot(
+            position=position,
+            num_remaining=self._admitted.max_tokens - self._committed.num_output,
+            num_draftable=drafting.num_draftable,
+            max_gamma=max_gamma,
+            is_drafter_up=drafting.session is not None,
+            wishes=request.speculation,
+            verifier=verifier.peer.load,
+            drafter=drafting.load,
+            outlook=outlook,
+            objective=request.objective,
+            last=self._choice,
+            chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0),
         )
+
+    def _patience_us(self, decision: Decision) -> int:
+        """How long the session is held for a draft: two passes, or twice what the draft should take, where that is known."""
+        tempo, verifier = self._means.tempo, self._opened_verifier
+        if not decision.gamma or not decision.is_held:
+            return 0
+        if decision.choice is None or verifier.outlook is None:
+            return tempo.patience_us
+        away_us = round(1e6 * verifier.outlook.away_s(decision.gamma))
+        return min(tempo.patience_us, max(MIN_PATIENCE_US, 2 * verifier.peer.load.pass_us, 2 * away_us))
 
     # -- draft -------------------------------------------------------------------------------------------------------
 
@@ -105,7 +137,8 @@ class RoundLoop:
         """Ask for a draft, or let the verifier run free."""
         verifier, committed = self._opened_verifier, self._committed
         if not verifier.is_open:
-            verifier.open(self._inbox, self._admitted.opening, decision.gamma, self._record.context)
+            patience_us = self._patience_us(decision)
+            verifier.open(self._inbox, self._admitted.opening, decision.gamma, patience_us, self._record.context)
         if decision.gamma == 0:
             self._free = decision
             self._run_free()
@@ -118,8 +151,9 @@ class RoundLoop:
             committed.prefix_hash,
             self._last_verdict_ns,
         )
+        self._round.is_held, self._round.patience_us = decision.is_held, self._patience_us(decision)
         self._drafting.ask(self._round)
-        if verifier.is_low and not verifier.is_held:
+        if verifier.is_low if not verifier.is_held else not decision.is_held:
             verifier.renew(self._next_number())
 
     def _run_free(self) -> None:
@@ -172,7 +206,11 @@ class RoundLoop:
         if part.draft.tokens:
             round_.num_nodes += len(part.draft.tokens)
             round_.draft_end_ns = self._record.clock()
-        round_.is_complete = part.is_complete
+            round_.tokens += part.draft.tokens
+        round_.is_complete, round_.end = part.is_complete, part.end
+        if part.is_complete and part.draft.tokens and self._drafting.meter is not None:
+            away_s = (round_.draft_end_ns - round_.start_ns) / 1e9 - part.draft_us / 1e6
+            self._drafting.meter.came_back(away_s + self._opened_verifier.peer.round_trip_us / 1e6)
         if round_.is_nothing:
             self._record.drop(part.end.value if part.end else "empty")
             self._run_free()
@@ -204,6 +242,9 @@ class RoundLoop:
         if num_known >= len(verdict.tokens):
             self._record.drop("duplicate")
             return None
+        if list(verdict.tokens[:num_known]) != self._committed.tokens[verdict.position :]:
+            await self._reopen("contradiction")  # its position cannot be right, and what follows there neither
+            return None
         return replace(
             verdict,
             position=self._committed.position,
@@ -215,13 +256,19 @@ class RoundLoop:
 
     def _emit(self, verdict: Verdict) -> Chunk:
         """What the verdict adds to the answer."""
-        ended = self._end_round(verdict)
+        round_, ended = self._end_round(verdict)
         self._num_reopenings = 0
         self._answer.verifier = self._opened_verifier.peer.address
         self._answer.drafter = self._drafting.address
-        return self._answer.piece(verdict, ended)
+        piece = self._answer.piece(verdict, ended)
+        if (meter := self._drafting.meter) is not None:
+            if round_.tokens:
+                meter.decided(round_.gamma, round_.tokens, self._committed.tokens[round_.position :], round_.end)
+            else:
+                meter.ran_free(len(verdict.tokens))
+        return piece
 
-    def _end_round(self, verdict: Verdict) -> Round:
+    def _end_round(self, verdict: Verdict) -> tuple[RoundUnderway, Round]:
         """The round that the verdict ends: the one whose draft it decides, or one that ran free."""
         round_ = self._round
         if verdict.round is not None:
@@ -237,7 +284,7 @@ class RoundLoop:
             )
         ended = self._record.end_round(round_, verdict)
         self._last_verdict_ns = self._record.clock()
-        return ended
+        return round_, ended
 
     # -- the verifier comes and goes ---------------------------------------------------------------------------------
 
@@ -268,7 +315,7 @@ class RoundLoop:
             )
         await self._choose_verifier(avoid)
         self._forget_nodes()
-        self._opened_verifier.open(self._inbox, self._admitted.opening, 0, self._record.context)
+        self._opened_verifier.open(self._inbox, self._admitted.opening, 0, 0, self._record.context)
 
     def _forget_nodes(self) -> None:
         """What was forwarded of the draft is lost: its round comes to nothing."""

@@ -7,13 +7,16 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 import grpc.aio
 
+from coordinator.adaptive import AdaptivePolicy
 from coordinator.admission import Admitted, Served, admit
 from coordinator.discovery import Addresses, Discovery, StaticDiscovery
+from coordinator.estimator import Estimator
 from coordinator.peers import Watch
 from coordinator.policy import FixedPolicy, Policy
 from coordinator.record import Clock, Record
@@ -64,16 +67,18 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self._discovery = discovery or StaticDiscovery(Addresses(settings.verifiers, settings.drafters))
         limits = Limits(vocabulary_size=len(tokenizer.vocabulary))
         self.roster = Roster(Watch(tokenizer.vocabulary_hash, limits, settings.lost_after_s, telemetry=self.telemetry))
+        self._estimator = _estimator(settings)
         self._means = Means(
             roster=self.roster,
             vocabulary=Vocabulary(tokenizer),
-            policy=policy or FixedPolicy(settings.gamma),
+            policy=policy or _policy(settings),
             tempo=Tempo(
                 grant=settings.grant,
                 patience_us=round(settings.patience_ms * 1e3),
                 deadline_us=round(settings.draft_deadline_ms * 1e3),
                 silent_after_s=settings.lost_after_s,
             ),
+            estimator=self._estimator,
             failover_s=settings.failover_s,
         )
         self.is_draining = False
@@ -99,6 +104,8 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         if self._following is not None:
             self._following.cancel()
         await self.roster.stop()
+        if self.settings.priors_file is not None:
+            self._estimator.save(Path(self.settings.priors_file))
 
     def _tell_change(self) -> None:
         for peer in self.roster.describe():
@@ -201,6 +208,19 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         return (
             peer.info.speculators[0] if peer is not None and peer.info is not None and peer.info.speculators else None
         )
+
+
+def _policy(settings: CoordinatorSettings) -> Policy:
+    """γ as the settings fix it, else by the price."""
+    return AdaptivePolicy(settings.objective) if settings.gamma is None else FixedPolicy(settings.gamma)
+
+
+def _estimator(settings: CoordinatorSettings) -> Estimator:
+    """What is known of acceptance: what was kept of the last run, where there is any."""
+    estimator = Estimator()
+    if settings.priors_file is not None and not estimator.load(Path(settings.priors_file)):
+        logger.info("%s has no priors that can be read: beginning without", settings.priors_file)
+    return estimator
 
 
 def _raise(task: asyncio.Task[None]) -> None:

@@ -12,6 +12,7 @@ from coordinator.record import RoundUnderway
 from pilotfish import prefix
 from pilotfish.draft import Draft
 from pilotfish.messages import Close, DraftPart, DraftRequest, Open, TraceContext, Work
+from pilotfish.price import Profile, differ
 from pilotfish.wire.values import MAX_CHUNK_TOKENS, SESSION_ID_BYTES
 
 UNLIMITED: Final = 1 << 40  # tokens; the context of a drafter without one
@@ -65,7 +66,10 @@ class VerifierSession:
     *free* after an item without. Its grant is absolute: it may commit up to `granted_until`.
     """
 
-    __slots__ = ("_committed", "_tempo", "granted_until", "id", "incarnation", "is_held", "is_open", "peer")
+    __slots__ = (
+        "_committed", "_profile", "_tempo", "granted_until", "id", "incarnation", "is_held", "is_open", "outlook",
+        "peer",
+    )  # fmt: skip
 
     def __init__(self, peer: VerifierPeer, committed: Committed, tempo: Tempo) -> None:
         self.peer = peer
@@ -76,6 +80,8 @@ class VerifierSession:
         self.is_open = False
         self.is_held = False
         self.granted_until = 0
+        self.outlook: Profile | None = None  # what drafting is worth here: told with the next item, where it has moved
+        self._profile: Profile | None = None  # as it was told last
 
     @property
     def max_nodes(self) -> int:
@@ -83,11 +89,19 @@ class VerifierSession:
         info = self.peer.info
         return info.max_nodes if info is not None and info.max_nodes else UNLIMITED
 
-    def open(self, inbox: Inbox, template: Open, gamma: int, trace: TraceContext | None) -> None:
-        """Open it with all that is committed; held where a draft of `gamma` tokens is on its way."""
+    def open(self, inbox: Inbox, template: Open, gamma: int, patience_us: int, trace: TraceContext | None) -> None:
+        """Open it with all that is committed.
+
+        Args:
+            inbox: where its answers go.
+            template: the opening, but for what belongs to this session.
+            gamma: tokens of the draft that is on its way; 0: none is.
+            patience_us: how long it is held for that.
+            trace: of the request.
+        """
         self.peer.attach(self.id, inbox)
         self.is_open = True
-        self.is_held = gamma > 0
+        self.is_held = patience_us > 0
         grant = gamma + 1 + self._tempo.grant
         self.granted_until = self._committed.position + grant
         self.peer.send(
@@ -98,7 +112,7 @@ class VerifierSession:
                 prompt=self._committed.prompt,
                 output_so_far=self._committed.output,
                 grant=grant,
-                patience_us=self._tempo.patience_us if gamma else 0,
+                patience_us=patience_us,
                 is_coupled=False,
                 speculator=None,
                 trace=trace,
@@ -125,10 +139,19 @@ class VerifierSession:
                 first_node=first_node,
                 is_complete=is_complete,
                 grant=round_.gamma + 1 + self._tempo.grant,
-                patience_us=self._tempo.patience_us,
+                patience_us=round_.patience_us,
+                profile=self._moved_profile(),
                 trace=round_.trace,
             )
         )
+
+    def _moved_profile(self) -> Profile | None:
+        """The profile where it has moved since it was told."""
+        new, known = self.outlook, self._profile
+        if new is None or (known is not None and not differ(known, new)):
+            return None
+        self._profile = new
+        return new
 
     def settle(self, round_: RoundUnderway | None) -> None:
         """Take note of a round's verdict: from now on grant and patience of its item hold.
@@ -139,7 +162,7 @@ class VerifierSession:
         self.granted_until = (
             round_.position + round_.gamma + 1 + self._tempo.grant if round_ else self._committed.position
         )
-        self.is_held = True
+        self.is_held = round_ is None or round_.patience_us > 0
 
     @property
     def is_low(self) -> bool:
@@ -165,6 +188,7 @@ class VerifierSession:
                 is_complete=True,
                 grant=self._tempo.grant,
                 patience_us=0,
+                profile=self._moved_profile(),
             )
         )
 

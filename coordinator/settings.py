@@ -7,6 +7,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from pilotfish.messages import Objective
 from pilotfish.settings import Port, PositiveInt, PositiveMilliseconds, PositiveSeconds, ServiceSettings
 
 MAX_GAMMA_BOUND: Final = 1024
@@ -31,8 +32,18 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     drafters: tuple[str, ...] = Field(
         ("127.0.0.1:50051",), description="addresses of drafters, host:port; none: plain decoding"
     )
-    gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] = Field(
-        4, description="tokens drafted in a round where the request does not say; 0: plain decoding"
+    gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] | None = Field(
+        None,
+        description="tokens drafted in a round where the request does not say; none: by acceptance and the verifier's "
+        "price, anew each round; 0: plain decoding",
+    )
+    objective: Objective = Field(
+        Objective.BALANCED,
+        description="what matters most where the request does not say: latency halves the price of a position, "
+        "throughput doubles it",
+    )
+    priors_file: str | None = Field(
+        None, description="file where what was learned of acceptance is kept over a restart; none: it is forgotten"
     )
     max_gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] = Field(
         16, description="most tokens a request may have drafted in a round; more is refused"
@@ -74,7 +85,7 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     def _fit_together(self) -> Self:
         if not self.verifiers:
             raise ValueError("verifiers is empty: nothing can be generated without one; give its address")
-        if self.gamma > self.max_gamma:
+        if self.gamma is not None and self.gamma > self.max_gamma:
             raise ValueError(f"gamma is {self.gamma}, over max_gamma of {self.max_gamma}")
         if self.patience_ms < self.draft_deadline_ms:
             raise ValueError(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 MAX_PASSES = 4  # from one draft of a session to its next, at the most
 MAX_TAIL_RATE = 0.98  # beyond the depths that were measured a node holds at the last rate, this at the most
-KEEP_GAIN = 0.03  # another choice than the last one must be worth so much more
+KEEP_GAIN = 0.08  # another choice than the last one must be worth so much more, of a token or of its worth
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Plan:
     tokens_per_s: float  # what all sessions together are predicted to get
     kind: int = 0  # bit k is set where some session brings a draft to every (k+1)-th pass; 0: everybody runs free
     ahead_s: float | None = None  # as `period_s`, for a session whose next draft lies there; None: the same
-    num_drafts: int | None = None  # that a pass should carry; those beyond take the next, their sessions run on. None: all
+    num_drafts: int | None = (
+        None  # that a pass should carry; those beyond take the next, their sessions run on. None: all
+    )
 
     @staticmethod
     def plain(num_sessions: int, pass_s: float) -> Plan:
@@ -127,7 +129,8 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
             best, best_worth = Choice(gamma, passes, ahead), worth
         if gamma == depth:
             break  # more passes would only delay it
-    return last if last is not None and last_worth * (1.0 + KEEP_GAIN) >= best_worth else best
+    is_kept = last is not None and last_worth + KEEP_GAIN * max(1.0, best_worth) >= best_worth
+    return last if last is not None and is_kept else best
 
 
 def _worth(profile: Profile, plan: Plan, choice: Choice) -> float:
@@ -165,3 +168,13 @@ def _num_fitting(spare_s: float, token_s: float, most: int) -> int:
         return 0
     spare_s = max(spare_s, 0.0)
     return most if token_s <= 0.0 else min(most, int(spare_s / token_s * (1.0 + 1e-6) + 1e-6))
+
+
+def differ(one: Profile, other: Profile) -> bool:
+    """Whether a profile has moved enough to be told, and the plan to be solved again."""
+    if len(one.survival) != len(other.survival):
+        return True
+    depth = min(4, len(one.survival))
+    moved = max((abs(one.survival[i] - other.survival[i]) for i in range(depth)), default=0.0)
+    away, before = other.away_s(4), one.away_s(4)
+    return moved > 0.05 or abs(away - before) > 0.1 * max(away, before)

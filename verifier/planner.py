@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pilotfish.price import Plan, Profile
+from pilotfish.price import Plan, Profile, differ
 from verifier.crowd import Crowd
 from verifier.plan import CostCurve, solve
 
@@ -23,6 +23,7 @@ MIN_WAIT_S = 0.2  # between two solutions
 MAX_WAIT_S = 1.0
 WINDOW_PASSES = 32  # measured before a plan is judged
 WINDOW_S = 0.4  # likewise, both
+SMOOTHING = 0.25  # of what is known of a session: how far it moves towards what is new
 LOSS = 0.985  # of plain decoding, under which a plan is dropped
 SURE = 2.0  # standard errors by which it must lie under that
 CORRELATION = 1.5  # by which passes that hang together widen the standard error
@@ -108,8 +109,9 @@ class Planner:
     def put(self, session: Hashable, profile: Profile) -> None:
         """A session is there, or what is known of it has changed."""
         known = self._crowd.get(session)
-        self._is_stale = self._is_stale or known is None or _differ(known, profile)
-        self._crowd.put(session, profile)
+        smoothed = profile if known is None else _between(known, profile)
+        self._is_stale = self._is_stale or known is None or differ(known, smoothed)
+        self._crowd.put(session, smoothed)
         if known is None:
             self._measure_plain()
 
@@ -189,11 +191,9 @@ class Planner:
         self._plain_s = float(self._cost(num)(np.array([float(num)]))[0]) if num else 0.0
 
 
-def _differ(one: Profile, other: Profile) -> bool:
-    """Whether a profile has moved enough to solve again."""
-    if len(one.survival) != len(other.survival):
-        return True
-    depth = min(4, len(one.survival))
-    moved = max((abs(one.survival[i] - other.survival[i]) for i in range(depth)), default=0.0)
-    away, before = other.away_s(4), one.away_s(4)
-    return moved > 0.05 or abs(away - before) > 0.1 * max(away, before)
+def _between(known: Profile, new: Profile) -> Profile:
+    """The new profile, its survival smoothed: a plan is for many rounds, and must not follow the luck of one."""
+    if len(known.survival) != len(new.survival):
+        return new
+    survival = tuple(a + SMOOTHING * (b - a) for a, b in zip(known.survival, new.survival, strict=True))
+    return replace(new, survival=survival)
