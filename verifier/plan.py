@@ -27,7 +27,7 @@ Indices = NDArray[np.int64]
 CostCurve = Callable[[Array], Array]  # positions in a pass -> its length in seconds, elementwise
 
 MIN_GAIN = 0.01  # over plain decoding: less is not worth the risk
-KEEP_GAIN = 0.02  # over the plan in force: less is not worth the change
+KEEP_GAIN = 0.03  # over the plan in force: less is not worth the change
 PRICES = (0.0, 0.02, 0.05, 0.1, 0.16, 0.23, 0.31, 0.4, 0.5, 0.61, 0.73, 0.86, 1.0)
 COARSE_PRICES = (0.0, 0.05, 0.16, 0.31, 0.5, 0.73)
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)  # whose return times are tried as periods

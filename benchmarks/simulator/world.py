@@ -115,7 +115,7 @@ def closed_loop(
 ) -> list[Request]:
     """Sessions that are there from the start and never end."""
     return [
-        Request(stagger_s * chance.random(), inf, (Phase(inf, alpha),), round_trip_s, workload=f"α {alpha:g}")
+        Request(stagger_s * chance.random(), inf, (Phase(inf, alpha),), round_trip_s)
         for alpha, round_trip_s in zip(alphas, round_trips_s, strict=True)
     ]
 
