@@ -122,7 +122,7 @@ class RoundLoop:
         )
 
     def _patience_us(self, decision: Decision) -> int:
-        """How long the session is held for a draft: two passes, or twice what the draft should take, where that is known."""
+        """How long the session is held for a draft: two passes, or twice what it should take, where that is known."""
         tempo, verifier = self._means.tempo, self._opened_verifier
         if not decision.gamma or not decision.is_held:
             return 0

@@ -15,6 +15,7 @@ from pilotfish.engine.backend import Backend
 from pilotfish.engine.batch import Item, pack
 from pilotfish.models import cache_directory
 from pilotfish.progress import Progress, quiet
+from pilotfish.tablefile import TableFile
 from verifier.cost import CostCurve, PassShape, knots_up_to
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,13 @@ def measure(
         seconds += took
         progress("measuring passes", done + 1, len(grid))
     curve.fit(shapes, seconds)
+    return curve
+
+
+def simulated(table: TableFile, max_positions: int) -> CostCurve:
+    """The curve of a table model that simulates the length of its passes."""
+    curve = CostCurve(knots_up_to(max_positions))
+    curve.fit([PassShape(n) for n in curve.knots], [table.pass_time_us(n) / 1e6 for n in curve.knots])
     return curve
 
 

@@ -22,7 +22,7 @@ from pilotfish.v1 import verifier_pb2, verifier_pb2_grpc
 from pilotfish.wire.values import Limits, refuse, write_info
 from pilotfish.wire.verifier import VerifierInbox, write_answer, write_frame
 from verifier.admission import Capacity
-from verifier.calibration import curve_file, measure
+from verifier.calibration import curve_file, measure, simulated
 from verifier.cost import CostCurve, knots_up_to
 from verifier.engine import Engine
 from verifier.pricing import Pricing
@@ -116,9 +116,11 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
 
     def _pricing(self, target: Target, capacity: Capacity) -> Pricing | None:
         """The price, on the curve of this model and device; None where it is not to be measured."""
-        settings, backend = self.settings, target.backend
-        if settings.measure_cost == "never" or not target.takes_time:
+        settings, backend, table = self.settings, target.backend, target.table
+        if settings.measure_cost == "never" or (table is not None and not table.pass_us):
             return None
+        if table is not None:
+            return Pricing(simulated(table, settings.max_positions), settings.max_nodes, self._clock())
         path = curve_file(settings.model, backend, settings.threads or 0)
         knots = knots_up_to(settings.max_positions)
         curve = CostCurve.load(path, knots) if settings.measure_cost == "once" else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pilotfish import models
 from pilotfish.engine.backend import Backend
 from pilotfish.errors import ConfigurationError
+from pilotfish.tablefile import TableFile
 from pilotfish.tokenizer import Tokenizer, load_tokenizer
 from verifier.settings import VerifierSettings
 
@@ -37,10 +38,9 @@ class Target:
         return Target.of(backend, load_tokenizer(source), settings)
 
     @property
-    def takes_time(self) -> bool:
-        """Whether the length of its passes means anything: a table's does only where it simulates one."""
-        table = getattr(self.backend, "table", None)
-        return table is None or bool(table.pass_us)
+    def table(self) -> TableFile | None:
+        """What it is where it is a table model."""
+        return getattr(self.backend, "table", None)
 
     @staticmethod
     def of(backend: Backend, tokenizer: Tokenizer, settings: VerifierSettings) -> Target:
@@ -81,7 +81,6 @@ def _load_backend(source: models.ModelSource, settings: VerifierSettings) -> Bac
     path = models.provide(source)
     if source.is_table:
         from pilotfish.engine.table import TableBackend
-        from pilotfish.tablefile import TableFile
 
         return TableBackend(TableFile.load(path), "cpu" if settings.device == "auto" else device)
     from pilotfish.engine.model import TransformersBackend
