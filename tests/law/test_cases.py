@@ -316,16 +316,40 @@ def test_device_decides_as_the_processor(device: str) -> None:
 
 
 def test_logits_that_are_not_numbers_fail_their_round_alone() -> None:
-    """NaN in one row ends that request with an error; the others are decided as if nothing had been."""
+    """NaN in a row ends the request that draws from it with an error; the others are decided as if nothing had been."""
     logits = random_logits()
     rounds = mixed_rounds(logits)
     sound = accept(rounds, logits)
-    for bad in range(len(rounds)):
-        broken = logits.clone()
-        broken[rounds[bad].rows[-1], 3] = math.nan
-        outcomes = accept(rounds, broken)
-        assert outcomes[bad].error == "the target's logits are not numbers"
-        assert outcomes[:bad] + outcomes[bad + 1 :] == sound[:bad] + sound[bad + 1 :]
+    for bad, round_ in enumerate(rounds):
+        for node in (-1, *sound[bad].path):
+            broken = logits.clone()
+            broken[round_.row(node), 3] = math.nan
+            outcomes = accept(rounds, broken)
+            assert outcomes[:bad] + outcomes[bad + 1 :] == sound[:bad] + sound[bad + 1 :]
+            if outcomes[bad].error is None:  # block may keep less where it sees less to come
+                assert round_.rule is Rule.BLOCK
+                assert node not in (-1, *outcomes[bad].path)
+            else:
+                assert outcomes[bad].error == "the target's logits are not numbers"
+
+
+def test_logits_that_are_not_numbers_below_a_rejected_node_mean_nothing() -> None:
+    """Where the target would not go its NaN ends no request: a draft decides how fast, never whether."""
+    logits = random_logits()
+    rounds = mixed_rounds(logits)
+    sound = accept(rounds, logits)
+    num_tried = 0
+    for index, round_ in enumerate(rounds):
+        for node in set(range(len(round_.draft))) - set(sound[index].path):
+            broken = logits.clone()
+            broken[round_.row(node), 3] = math.nan
+            outcomes = accept(rounds, broken)
+            assert all(outcome.error is None for outcome in outcomes)
+            if round_.rule is not Rule.BLOCK:
+                kept, wanted = outcomes[index], sound[index]
+                assert (kept.path, kept.token, kept.is_bonus) == (wanted.path, wanted.token, wanted.is_bonus)
+            num_tried += 1
+    assert num_tried > 10
 
 
 def test_no_rounds_have_no_outcomes() -> None:

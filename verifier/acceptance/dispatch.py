@@ -27,7 +27,8 @@ def accept(rounds: Sequence[Round], logits: Tensor) -> list[Outcome]:
     """Decide on the rounds of a pass.
 
     At T = 0 all rules say the same and the probabilities are not needed. A tree under a rule for chains is decided by
-    `match`, which is exact for any draft. A round with a row that has no law (NaN) fails alone.
+    `match`, which is exact for any draft. A round that comes to a row without a law (NaN) fails, and it alone; below
+    what was rejected such a row means nothing, else whoever drafts could end requests.
 
     Args:
         logits: [R, V], on any device; float64 is kept, everything else is read as float32.
@@ -57,18 +58,21 @@ def _accept_drawn(rounds: Sequence[Round], logits: Tensor) -> list[Outcome]:
         logits if rows == list(range(len(logits))) else logits[rows],
         [round_.sampling for round_ in rounds for _ in round_.rows],
     )
-    has_no_law = law[:, 0].isnan().tolist()
+    is_sound = (~law[:, 0].isnan()).tolist()
+    if not all(is_sound):
+        # A stand-in, so that no rule meets NaN. Rounds that come to such a row fail; the law of the others is
+        # untouched, since every rule is exact for every target, one with these rows included.
+        unsound = law[:, 0].isnan()
+        law[unsound] = 0.0
+        law[unsound, 0] = 1.0
     outcomes: dict[int, Outcome] = {}
     by_rule: dict[Rule, list[tuple[int, Round]]] = {}
     first_row = 0
     for index, round_ in enumerate(rounds):
-        located = replace(round_, first_row=first_row)
+        by_rule.setdefault(rule_of(round_), []).append((index, replace(round_, first_row=first_row)))
         first_row += len(round_.rows)
-        if any(has_no_law[row] for row in located.rows):
-            outcomes[index] = Outcome.failed("the target's logits are not numbers")
-        else:
-            by_rule.setdefault(rule_of(round_), []).append((index, located))
     for rule, located_rounds in by_rule.items():
         decided = RULES[rule]([round_ for _, round_ in located_rounds], law)
-        outcomes |= zip((index for index, _ in located_rounds), decided, strict=True)
+        for (index, round_), outcome in zip(located_rounds, decided, strict=True):
+            outcomes[index] = outcome.checked(round_, is_sound)
     return [outcomes[index] for index in range(len(rounds))]

@@ -81,13 +81,7 @@ def accept_greedy(rounds: Sequence[Round], logits: Tensor) -> list[Outcome]:
     likeliest = sampling.greedy(logits if rows == list(range(len(logits))) else logits[rows])
     tokens = dict(zip(rows, likeliest.tokens.tolist(), strict=True))
     is_sound = dict(zip(rows, likeliest.is_sound.tolist(), strict=True))
-    outcomes = []
-    for round_ in rounds:
-        if all(is_sound[row] for row in round_.rows):
-            outcomes.append(_accept_known(round_, tokens))
-        else:
-            outcomes.append(Outcome.failed("the target's logits are not numbers"))
-    return outcomes
+    return [_accept_known(round_, tokens).checked(round_, is_sound) for round_ in rounds]
 
 
 def _accept_known(round_: Round, tokens: Mapping[int, int]) -> Outcome:

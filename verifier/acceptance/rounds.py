@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pilotfish.draft import Draft
@@ -42,10 +42,15 @@ class Outcome:
     node_probabilities: bytes  # see `node_bytes`
     error: str | None = None
 
-    @staticmethod
-    def failed(error: str) -> Outcome:
-        """The outcome of a round whose target has no law."""
-        return Outcome((), 0, False, b"", error)
+    def checked(self, round_: Round, is_sound: Sequence[bool] | Mapping[int, bool]) -> Outcome:
+        """The outcome, or an error where a row that was drawn from has no law.
+
+        Args:
+            is_sound: by row.
+        """
+        if all(is_sound[round_.row(node)] for node in (-1, *self.path)):
+            return self
+        return Outcome((), 0, False, b"", "the target's logits are not numbers")
 
 
 def node_bytes(probabilities: Sequence[float]) -> bytes:
