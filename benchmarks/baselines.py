@@ -75,7 +75,9 @@ class Library:
             for i, (when, count) in enumerate(clock.pieces)
         )
         first_s, num_first = clock.pieces[0]
-        return Answer(tuple(output[0, len(question.prompt) :].tolist()), num_first, first_s - begin, end - begin, rounds)
+        return Answer(
+            tuple(output[0, len(question.prompt) :].tolist()), num_first, first_s - begin, end - begin, rounds
+        )
 
 
 def plain(model: Any) -> Library:

@@ -18,6 +18,7 @@ class Answer:
         self.is_finished = False
         self.verifier = ""  # address
         self.drafter: str | None = None  # address
+        self.is_lossy = False  # the verifier's acceptance is not by the law
         self.num_cached_tokens = 0  # prompt tokens whose KV the verifier had
         self._admitted = admitted
         self._committed = committed
@@ -71,6 +72,7 @@ class Answer:
             verifier=self.verifier,
             rule=admitted.opening.rule,
             trace_id=self._record.trace_id,
+            is_lossy=self.is_lossy,
         )
         return replace(chunk, started=started)
 

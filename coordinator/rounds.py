@@ -12,6 +12,7 @@ from coordinator.drafting import Drafting
 from coordinator.estimator import Estimator
 from coordinator.peers import Inbox, News, PeerNews, code_name
 from coordinator.policy import Decision, Policy, Snapshot
+from coordinator.realised import Realised
 from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
 from coordinator.sessions import Committed, Tempo, VerifierSession
@@ -36,6 +37,7 @@ class Means:
     policy: Policy
     tempo: Tempo
     estimator: Estimator
+    realised: Realised
     failover_s: float  # how long a request waits for a verifier
 
 
@@ -256,9 +258,12 @@ class RoundLoop:
 
     def _emit(self, verdict: Verdict) -> Chunk:
         """What the verdict adds to the answer."""
+        began_ns = self._last_verdict_ns
         round_, ended = self._end_round(verdict)
+        self._compare(round_, verdict, self._last_verdict_ns - began_ns)
         self._num_reopenings = 0
-        self._answer.verifier = self._opened_verifier.peer.address
+        peer = self._opened_verifier.peer
+        self._answer.verifier, self._answer.is_lossy = peer.address, peer.info is not None and peer.info.is_lossy
         self._answer.drafter = self._drafting.address
         piece = self._answer.piece(verdict, ended)
         if (meter := self._drafting.meter) is not None:
@@ -267,6 +272,19 @@ class RoundLoop:
             else:
                 meter.ran_free(len(verdict.tokens))
         return piece
+
+    def _compare(self, round_: RoundUnderway, verdict: Verdict, took_ns: int) -> None:
+        """Count the verdict of a session that speculates beside plain decoding; the first one read the prompt."""
+        plain_us, drafter = self._opened_verifier.peer.load.plain_us, self._drafting.address
+        if drafter is None or not plain_us or not self._committed.num_output or not (round_.gamma or self._is_late):
+            return
+        workload = self._admitted.request.workload
+        self._means.realised.count(drafter, workload, round_.reason, len(verdict.tokens), took_ns / 1e3 / plain_us)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether a draft is on its way while the verifier commits."""
+        return self._round is not None
 
     def _end_round(self, verdict: Verdict) -> tuple[RoundUnderway, Round]:
         """The round that the verdict ends: the one whose draft it decides, or one that ran free."""

@@ -19,6 +19,7 @@ from coordinator.discovery import Addresses, Discovery, StaticDiscovery
 from coordinator.estimator import Estimator
 from coordinator.peers import Watch
 from coordinator.policy import FixedPolicy, Policy
+from coordinator.realised import Realised
 from coordinator.record import Clock, Record
 from coordinator.roster import Roster
 from coordinator.rounds import Means, RoundLoop
@@ -79,6 +80,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
                 silent_after_s=settings.lost_after_s,
             ),
             estimator=self._estimator,
+            realised=Realised(self.telemetry),
             failover_s=settings.failover_s,
         )
         self.is_draining = False

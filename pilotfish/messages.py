@@ -221,6 +221,7 @@ class VerifierLoad:
     saturation: float = 0.0
     plan: Plan | None = None  # None: coordinators decide by themselves
     realised_speedup: float | None = None  # under that plan; None: not measured yet
+    plain_us: int = 0  # length of a pass if every session ran free; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +253,7 @@ class ServiceInfo:
     page_size: int = 0
     num_kv_pages: int = 0
     settings: dict[str, str] = field(default_factory=dict)  # secrets masked
+    is_lossy: bool = False  # it accepts drafts at given rates, not by the law
 
 
 @dataclass(frozen=True, slots=True)

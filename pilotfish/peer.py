@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -50,7 +50,7 @@ def verifier_dial(caller: str = "") -> Dial[verifier_pb2.VerifyItem, verifier_pb
     async def info(to: grpc.aio.Channel, timeout_s: float) -> ServiceInfo:
         stub: Any = verifier_pb2_grpc.VerifierStub(to)
         answer = await stub.Info(verifier_pb2.VerifierInfoRequest(), timeout=timeout_s)
-        return read_info("verifier", answer.peer)
+        return replace(read_info("verifier", answer.peer), is_lossy=answer.is_lossy)
 
     async def requests(frames: AsyncIterator[list[verifier_pb2.VerifyItem]]) -> AsyncIterator[Any]:
         async for items in frames:

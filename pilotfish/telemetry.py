@@ -119,6 +119,9 @@ class Metric(Enum):
     Wire bytes per committed token:
         sum(rate(pilotfish_wire_bytes_total[5m]))
           / sum(rate(pilotfish_committed_tokens_total{job="coordinator"}[5m]))
+    Realised speedup over free-running plain decoding, by drafter and workload:
+        sum by (drafter, workload) (rate(pilotfish_speculated_tokens_total[5m]))
+          / sum by (drafter, workload) (rate(pilotfish_plain_equivalent_tokens_total[5m]))
     KV in use:
         pilotfish_kv_pages_used / pilotfish_kv_pages
     """
@@ -152,6 +155,18 @@ class Metric(Enum):
     )
     ROUNDS = _counter("pilotfish_rounds_total", "Rounds, by the reason for their γ", "coordinator", labels=("reason",))
     GAMMA = Definition("pilotfish_gamma", "histogram", "γ that was chosen", ("coordinator",), (), _GAMMAS)
+    SPECULATED_TOKENS = _counter(
+        "pilotfish_speculated_tokens_total",
+        "Tokens committed while a session speculated",
+        "coordinator",
+        labels=("drafter", "workload"),
+    )
+    PLAIN_EQUIVALENT_TOKENS = _counter(
+        "pilotfish_plain_equivalent_tokens_total",
+        "Tokens that plain decoding would have committed in the same time",
+        "coordinator",
+        labels=("drafter", "workload"),
+    )
     ROUND_SECONDS = _seconds("pilotfish_round_seconds", "Length of a round", "coordinator")
     DRAFT_SECONDS = _seconds(
         "pilotfish_draft_seconds", "From asking for a draft until its last node", "coordinator", "drafter"
@@ -205,6 +220,15 @@ class Metric(Enum):
     PREEMPTIONS = _counter("pilotfish_preemptions_total", "Sessions whose KV was given to others", "verifier")
     KV_PAGES = _gauge("pilotfish_kv_pages", "Pages of KV", "verifier")
     KV_PAGES_USED = _gauge("pilotfish_kv_pages_used", "Pages of KV that sessions hold", "verifier")
+
+    SATURATION = _gauge(
+        "pilotfish_saturation", "Share of a pass's length that its positions are to blame for, 0 to 1", "verifier"
+    )
+    PRICE = _gauge("pilotfish_price_tokens", "What one more position in a pass costs everybody", "verifier")
+    PERIOD_SECONDS = _gauge("pilotfish_period_seconds", "From pass to pass, as planned", "verifier")
+    PREDICTED_SPEEDUP = _gauge("pilotfish_predicted_speedup", "Over plain decoding, by the plan", "verifier")
+    REALISED_SPEEDUP = _gauge("pilotfish_realised_speedup", "Over plain decoding, as last measured", "verifier")
+    LOSSY = _gauge("pilotfish_lossy", "1 where drafts are accepted at given rates, not by the law", "verifier")
 
     DRAFTED_TOKENS = _counter("pilotfish_drafted_tokens_total", "Nodes drawn", "drafter", labels=("speculator",))
     DRAFT_ENDS = _counter("pilotfish_draft_ends_total", "Drafts, by why no node followed", "drafter", labels=("end",))

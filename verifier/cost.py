@@ -136,6 +136,16 @@ class CostCurve:
         grid = sorted({*self.knots, *(round(last ** (i / 64)) for i in range(65))})
         return next((n for n in grid if self.saturation(PassShape(n)) >= 0.5), None)
 
+    @property
+    def sequence_s(self) -> float:
+        """What each further sequence of a pass adds."""
+        return float(self._state[-2])
+
+    @property
+    def context_s(self) -> float:
+        """What a thousand tokens of context add."""
+        return float(self._state[-1])
+
     def points(self) -> list[tuple[int, float]]:
         """(positions, seconds) at the knots, for one sequence without context."""
         return [(knot, float(value)) for knot, value in zip(self.knots, self._values(), strict=True)]

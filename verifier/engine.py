@@ -100,6 +100,11 @@ class Engine:
         """Before `start`: who keeps the plan. None: none is published, and coordinators decide by themselves."""
         self._pricing = pricing
 
+    @property
+    def pricing(self) -> Pricing | None:
+        """Who keeps the plan."""
+        return self._pricing
+
     def start(self) -> None:
         self._thread.start()
 
@@ -449,4 +454,5 @@ class Engine:
             saturation=0.0 if self._pricing is None else self._pricing.saturation,
             plan=None if self._pricing is None else self._pricing.plan,
             realised_speedup=None if self._pricing is None else self._pricing.realised_speedup,
+            plain_us=0 if self._pricing is None else round(1e6 * self._pricing.plain_s),
         )

@@ -98,7 +98,7 @@ class Planner:
         self._trusted_s = now_s
         self._pause_until_s = -math.inf
         self._pause_s = FIRST_PAUSE_S
-        self._plain_s = 0.0  # length of a pass in which everybody runs free
+        self.plain_s = 0.0  # length of a pass in which everybody runs free
         self.plan = Plan.plain(0, 0.0)
         self.realised_speedup: float | None = None  # over plain decoding, in the last full window
 
@@ -179,16 +179,16 @@ class Planner:
                 trust.fade(share)
 
     def _plain(self) -> Plan:
-        return Plan.plain(len(self._crowd), self._plain_s)
+        return Plan.plain(len(self._crowd), self.plain_s)
 
     @property
     def _plain_rate(self) -> float:
         """Tokens per second if everybody ran free."""
-        return len(self._crowd) / self._plain_s if self._plain_s else 0.0
+        return len(self._crowd) / self.plain_s if self.plain_s else 0.0
 
     def _measure_plain(self) -> None:
         num = len(self._crowd)
-        self._plain_s = float(self._cost(num)(np.array([float(num)]))[0]) if num else 0.0
+        self.plain_s = float(self._cost(num)(np.array([float(num)]))[0]) if num else 0.0
 
 
 def _between(known: Profile, new: Profile) -> Profile:

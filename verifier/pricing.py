@@ -50,6 +50,11 @@ class Pricing:
         return self._planner.realised_speedup
 
     @property
+    def plain_s(self) -> float:
+        """Length of a pass if every session ran free; 0: there is none."""
+        return self._planner.plain_s
+
+    @property
     def saturation(self) -> float:
         """Of the last pass, in [0, 1]."""
         return self.curve.saturation(self._last_shape)

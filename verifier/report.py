@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pilotfish.messages import Opened, Refusal, Verdict, VerifierLoad
+from pilotfish.price import Plan
 from pilotfish.telemetry import PASS, QUEUE, VERIFY, Attribute, Metric, Telemetry
 from pilotfish.tracing import AttributeValue
 from verifier.traffic import Answer, PassRecord, RoundTimes
@@ -42,6 +43,8 @@ class Report:
         telemetry.set(Metric.SESSIONS, load.num_sessions)
         telemetry.set(Metric.KV_PAGES, load.num_kv_pages)
         telemetry.set(Metric.KV_PAGES_USED, load.num_kv_pages_used)
+        if load.plan is not None:
+            self._price(load, load.plan)
         for answer in answers:
             match answer.message:
                 case Verdict() as verdict:
@@ -53,6 +56,16 @@ class Report:
                     telemetry.add(Metric.CACHED_TOKENS, opened.num_cached_tokens)
                 case Refusal() as refusal:
                     telemetry.add(Metric.ITEMS_DROPPED, 1, refusal.reason)
+
+    def _price(self, load: VerifierLoad, plan: Plan) -> None:
+        telemetry = self._telemetry
+        telemetry.set(Metric.SATURATION, load.saturation)
+        telemetry.set(Metric.PRICE, plan.price)
+        telemetry.set(Metric.PERIOD_SECONDS, plan.period_s)
+        if load.plain_us and load.num_sessions:
+            telemetry.set(Metric.PREDICTED_SPEEDUP, plan.tokens_per_s * load.plain_us / 1e6 / load.num_sessions)
+        if load.realised_speedup is not None:
+            telemetry.set(Metric.REALISED_SPEEDUP, load.realised_speedup)
 
     def _round(self, verdict: Verdict, times: RoundTimes, load: VerifierLoad) -> None:
         self._telemetry.observe(Metric.QUEUE_SECONDS, max(0.0, times.began_s - times.arrived_s))

@@ -19,8 +19,10 @@ from pilotfish.rpc import FrameQueue, Streams
 from pilotfish.server import Server, serve
 from pilotfish.telemetry import Metric, Telemetry
 from pilotfish.v1 import verifier_pb2, verifier_pb2_grpc
+from pilotfish.wire.price import write_curve
 from pilotfish.wire.values import Limits, refuse, write_info
 from pilotfish.wire.verifier import VerifierInbox, write_answer, write_frame
+from verifier import acceptance
 from verifier.admission import Capacity
 from verifier.calibration import curve_file, measure, simulated
 from verifier.cost import CostCurve, knots_up_to
@@ -93,6 +95,9 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
         self._engine = await asyncio.to_thread(self._make_engine, target, emit)
         self._load = self._engine.load()
         self._engine.start()
+        if self.settings.synthetic_acceptance:
+            self._telemetry.set(Metric.LOSSY, 1)
+            _log.warning("drafts are accepted at given rates (synthetic_acceptance): the text means nothing")
         _log.info("%s is loaded: %s on %s", target.backend.name, target.backend.dtype, target.backend.device)
 
     def _make_engine(self, target: Target, emit: Callable[[list[Answer], VerifierLoad], None]) -> Engine:
@@ -110,7 +115,9 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
         )
         limits = PassLimits(settings.max_positions, settings.prefill_positions)
         start_rule = StartByWorth(settings.start_wait_ms / 1e3)
-        engine = Engine(target.backend, capacity, limits, start_rule, emit, self._report, clock=self._clock)
+        rates = settings.synthetic_acceptance
+        decide = acceptance.synthetic(rates) if rates else acceptance.accept
+        engine = Engine(target.backend, capacity, limits, start_rule, emit, self._report, decide, self._clock)
         engine.set_price(self._pricing(target, capacity))
         return engine
 
@@ -167,7 +174,15 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
     async def Info(  # noqa: N802 - the name in the contract
         self, request: verifier_pb2.VerifierInfoRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> verifier_pb2.VerifierInfoResponse:
-        return verifier_pb2.VerifierInfoResponse(peer=write_info(self._info()))
+        pricing = self.engine.pricing
+        curve = None if pricing is None else pricing.curve
+        return verifier_pb2.VerifierInfoResponse(
+            peer=write_info(self._info()),
+            cost_curve=None
+            if curve is None
+            else write_curve(curve.points(), curve.sequence_s, curve.context_s, curve.ridge),
+            is_lossy=bool(self.settings.synthetic_acceptance),
+        )
 
     async def Verify(  # noqa: N802 - the name in the contract
         self,

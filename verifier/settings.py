@@ -55,6 +55,11 @@ class VerifierSettings(ServiceSettings, prefix="PILOTFISH_VERIFIER_"):
         description="when passes are timed at start, which takes seconds: once for a model on a device (kept in the "
         "cache), always, or never; without, no price is published and each coordinator decides for itself",
     )
+    synthetic_acceptance: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field(
+        (),
+        description="LOSSY, to measure hardware: keep drafts at these rates by depth (the last one for all deeper) "
+        "instead of by the law; every answer and metric then says that its text means nothing",
+    )
     max_lease_s: PositiveSeconds = Field(600.0, description="longest lease of a session, whatever its opener asks")
     stall_s: PositiveSeconds = Field(
         30.0, description="after so long without progress, with work to do, the service says that it is not ready"

@@ -135,7 +135,7 @@ class Verdict(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[int]] = ..., kinds: _Optional[_Iterable[_Union[_common_pb2.TokenKind, str]]] = ..., num_drafted: _Optional[int] = ..., num_accepted: _Optional[int] = ..., num_reused: _Optional[int] = ..., node_probabilities: _Optional[bytes] = ..., finish: _Optional[_Union[_common_pb2.FinishReason, str]] = ..., queue_us: _Optional[int] = ..., pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ...) -> None: ...
 
 class VerifierLoad(_message.Message):
-    __slots__ = ("pass_us", "pass_positions", "pass_sequences", "num_queued", "num_sessions", "num_kv_pages", "num_kv_pages_used", "saturation", "plan")
+    __slots__ = ("pass_us", "pass_positions", "pass_sequences", "num_queued", "num_sessions", "num_kv_pages", "num_kv_pages_used", "saturation", "plan", "plain_us")
     PASS_US_FIELD_NUMBER: _ClassVar[int]
     PASS_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     PASS_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,7 @@ class VerifierLoad(_message.Message):
     NUM_KV_PAGES_USED_FIELD_NUMBER: _ClassVar[int]
     SATURATION_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_US_FIELD_NUMBER: _ClassVar[int]
     pass_us: int
     pass_positions: int
     pass_sequences: int
@@ -154,7 +155,8 @@ class VerifierLoad(_message.Message):
     num_kv_pages_used: int
     saturation: float
     plan: Plan
-    def __init__(self, pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ..., pass_sequences: _Optional[int] = ..., num_queued: _Optional[int] = ..., num_sessions: _Optional[int] = ..., num_kv_pages: _Optional[int] = ..., num_kv_pages_used: _Optional[int] = ..., saturation: _Optional[float] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+    plain_us: int
+    def __init__(self, pass_us: _Optional[int] = ..., pass_positions: _Optional[int] = ..., pass_sequences: _Optional[int] = ..., num_queued: _Optional[int] = ..., num_sessions: _Optional[int] = ..., num_kv_pages: _Optional[int] = ..., num_kv_pages_used: _Optional[int] = ..., saturation: _Optional[float] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., plain_us: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("price", "period_us", "pass_us", "capacity", "tokens_per_s", "kind", "realised_speedup", "ahead_us")

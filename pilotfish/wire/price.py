@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from pilotfish.price import Plan, Profile
@@ -56,4 +57,24 @@ def read_plan(proto: verifier_pb2.Plan) -> Plan:
         tokens_per_s=proto.tokens_per_s,
         kind=proto.kind,
         ahead_s=proto.ahead_us / 1e6 if proto.HasField("ahead_us") else None,
+    )
+
+
+def write_curve(
+    points: Sequence[tuple[int, float]], sequence_s: float, context_s: float, ridge: int | None
+) -> verifier_pb2.CostCurve:
+    """How long a pass takes.
+
+    Args:
+        points: positions and seconds, ascending.
+        sequence_s: what each further sequence adds.
+        context_s: what a thousand tokens of context add.
+        ridge: positions from which a pass's length is half their own doing.
+    """
+    return verifier_pb2.CostCurve(
+        positions=[positions for positions, _ in points],
+        pass_us=[microseconds(1e6 * seconds) for _, seconds in points],
+        sequence_ns=microseconds(1e9 * sequence_s),
+        context_ns=microseconds(1e9 * context_s),
+        ridge=ridge,
     )

@@ -190,6 +190,7 @@ def write_load(load: VerifierLoad) -> verifier_pb2.VerifierLoad:
         num_kv_pages_used=load.num_kv_pages_used,
         saturation=load.saturation,
         plan=None if load.plan is None else write_plan(load.plan, load.realised_speedup),
+        plain_us=microseconds(load.plain_us),
     )
 
 
@@ -206,6 +207,7 @@ def read_load(proto: verifier_pb2.VerifierLoad) -> VerifierLoad:
         saturation=proto.saturation,
         plan=read_plan(proto.plan) if proto.HasField("plan") else None,
         realised_speedup=proto.plan.realised_speedup if proto.plan.HasField("realised_speedup") else None,
+        plain_us=proto.plain_us,
     )
 
 

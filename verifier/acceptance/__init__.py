@@ -6,5 +6,6 @@
 
 from verifier.acceptance.dispatch import accept
 from verifier.acceptance.rounds import Outcome, Round
+from verifier.acceptance.synthetic import synthetic
 
-__all__ = ["Outcome", "Round", "accept"]
+__all__ = ["Outcome", "Round", "accept", "synthetic"]
