@@ -35,41 +35,49 @@ class Scenario:
     course: Callable[[random.Random], tuple[str, Course]]  # a session's workload label and acceptance
 
 
-def steady(chance: random.Random) -> tuple[str, Course]:
+def steady(_: random.Random) -> tuple[str, Course]:
+    """All alike."""
     return "one", lambda position, depth: 0.75
 
 
 def mixed(chance: random.Random) -> tuple[str, Course]:
+    """Bad, middling and good ones under one label."""
     alpha = chance.choice([0.3, 0.6, 0.9])
     return "one", lambda position, depth: alpha
 
 
 def labelled(chance: random.Random) -> tuple[str, Course]:
+    """The same under labels of their own."""
     alpha = chance.choice([0.3, 0.6, 0.9])
     return f"{alpha}", lambda position, depth: alpha
 
 
 def spread(chance: random.Random) -> tuple[str, Course]:
+    """Around a mean."""
     alpha = min(0.98, max(0.05, chance.gauss(0.7, 0.1)))
     return "one", lambda position, depth: alpha
 
 
 def drifting(chance: random.Random) -> tuple[str, Course]:
+    """From good to bad or the other way, from beginning to end."""
     first, last = chance.choice([(0.9, 0.3), (0.3, 0.9)])
     return "one", lambda position, depth: first + (last - first) * min(1.0, position / NUM_TOKENS)
 
 
 def phases(chance: random.Random) -> tuple[str, Course]:
+    """Good and bad stretches in turn."""
     length = chance.choice([40, 80])
     return "one", lambda position, depth: 0.92 if position // length % 2 else 0.35
 
 
 def falling(chance: random.Random) -> tuple[str, Course]:
+    """The deeper the worse."""
     first = chance.uniform(0.75, 0.95)
     return "one", lambda position, depth: first * 0.9**depth
 
 
 def bursts(chance: random.Random) -> tuple[str, Course]:
+    """Short stretches that are nearly certain, as where an answer copies."""
     length = chance.choice([8, 16])
     return "one", lambda position, depth: 0.97 if position // length % 3 == 0 else 0.4
 

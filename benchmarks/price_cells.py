@@ -159,16 +159,18 @@ def summary(arm: str, results: Sequence[Result], seconds: float) -> str:
     below_plain = [r for r in results if is_below(r.over_plain, LEAST_OF_PLAIN)]
     lines = [
         f"{arm}: {len(results)} cells in {seconds:.0f} s",
-        f"over the best fixed γ and tempo: least {best[0]:.3f}, median {statistics.median(best):.3f}, most {best[-1]:.3f};"
-        f" cells below {LEAST_OF_BEST}: {len(below_best)}",
-        f"over plain: least {plain[0]:.3f}, median {statistics.median(plain):.3f}, most {plain[-1]:.3f};"
-        f" cells below {LEAST_OF_PLAIN}: {len(below_plain)}",
+        f"over the best fixed γ and tempo: {_spread(best)}; cells below {LEAST_OF_BEST}: {len(below_best)}",
+        f"over plain: {_spread(plain)}; cells below {LEAST_OF_PLAIN}: {len(below_plain)}",
         f"γ switches a round: most {max(found.switches_per_round for found in results):.3f}",
     ]
     lines += [
         f"  below: {r.name} B {r.num_sessions} {r.over_best}, plain {r.over_plain}" for r in below_best + below_plain
     ]
     return "\n".join(lines)
+
+
+def _spread(ordered: Sequence[float]) -> str:
+    return f"least {ordered[0]:.3f}, median {statistics.median(ordered):.3f}, most {ordered[-1]:.3f}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,6 +200,14 @@ class _Answers:
         return np.asarray((self.positions / self.length) @ table.count, dtype=np.float64)
 
 
+class _Cycle(NamedTuple):
+    """From one draft that is waited for to the next, what lies ahead and counts in between; [candidates, K]."""
+
+    tokens: Array
+    positions: Array | Indices
+    length: Array  # in periods
+
+
 def _coarse(table: _Table, cost: CostCurve, num_sessions: int) -> tuple[Array, Array]:
     """Pairs (period, price), flattened: periods at which some class is just back in time."""
     loads = np.unique(cost(num_sessions * np.array([1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0])))
@@ -265,16 +274,16 @@ def _answers(
             continue
         n = fitting.astype(np.int64)
         np.maximum(n, 0, out=n)
-        found = (k - table.sums[:, k - 1] + table.at(table.sums, n), n + 1.0, float(k))
+        found = _Cycle(k - table.sums[:, k - 1] + table.at(table.sums, n), n + 1, np.array(float(k)))
         if ahead is not None:
             found = _with_ahead(table, found, n, ahead, share)
-        worth = (found[0] - price * found[1]) / found[2]
+        worth = (found.tokens - price * found.positions) / found.length
         is_better = (n >= k) & (worth > best + 1e-9)
         best = np.where(is_better, worth, best)
         gamma, passes = np.where(is_better, n, gamma), np.where(is_better, k, passes)
-        tokens, positions, length = (
-            np.where(is_better, new, old) for new, old in zip(found, (tokens, positions, length), strict=True)
-        )
+        tokens = np.where(is_better, found.tokens, tokens)
+        positions = np.where(is_better, found.positions, positions)
+        length = np.where(is_better, found.length, length)
     return _Answers(gamma, passes, tokens, positions, length)
 
 
@@ -289,16 +298,12 @@ def _ahead(table: _Table, worthy: Array, period_s: Array, pass_s: Array) -> tupl
     return np.maximum(np.minimum(worthy, drawn), 0.0).astype(np.int64), share
 
 
-def _with_ahead(
-    table: _Table, found: tuple[Array, Array, float], gamma: Indices, ahead: Indices, share: Array
-) -> tuple[Array, Array, Array]:
-    """Tokens, positions and periods of a cycle with the rounds that lie ahead and count."""
-    tokens, positions, passes = found
+def _with_ahead(table: _Table, cycle: _Cycle, gamma: Indices, ahead: Indices, share: Array) -> _Cycle:
+    """The cycle with the rounds that lie ahead and count."""
     alive = table.at(table.line, gamma + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         again = np.where(alive > 0.0, table.at(table.line, gamma + ahead + 2) / alive, 0.0)
-    is_ahead = ahead > 0
-    factor = np.where(is_ahead, 1.0 / (1.0 - np.minimum(again, 0.999)), 0.0)
+    factor = np.where(ahead > 0, 1.0 / (1.0 - np.minimum(again, 0.999)), 0.0)
     hits = alive * factor
     gained = (table.at(table.sums, gamma + 1 + ahead) - table.at(table.sums, gamma)) * factor
-    return tokens + gained, positions + (ahead + 1) * hits, passes + hits * share
+    return _Cycle(cycle.tokens + gained, cycle.positions + (ahead + 1) * hits, cycle.length + hits * share)

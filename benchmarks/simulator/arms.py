@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 from benchmarks.simulator.run import Verifier
 from benchmarks.simulator.sequence import PLAIN, Decision, Served
+from coordinator.adaptive import AdaptivePolicy
 from coordinator.estimator import Estimator, Evidence, Kind, SessionEstimator
-from coordinator.explorer import Explorer
-from pilotfish.price import Choice, Plan, Profile, choose
+from coordinator.outlook import Outlook
+from coordinator.policy import Snapshot
+from pilotfish.messages import DrafterLoad, Speculation, VerifierLoad
+from pilotfish.price import Choice, Plan
 from pilotfish.speedup import expected_tokens
 from verifier.planner import Planner
 
 MAX_GAMMA = 16
+ENDLESS = 1 << 30
 
 
 class Fixed:
@@ -69,53 +76,71 @@ class Memory:
     """What ours remembers of a session."""
 
     estimator: SessionEstimator
-    explorer: Explorer
+    chance: random.Random
     last: Choice | None = None
+    num_rounds: int = 0
 
 
 class Ours:
-    """The services' own plan, estimator and choice. An oracle is told the acceptance instead of learning it."""
+    """The services' own plan, estimator and policy. An oracle is told the acceptance instead of learning it."""
 
     def __init__(self, *, knows_alpha: bool = False, may_draft_ahead: bool = False, seed: int = 0) -> None:
         self.name = ("oracle" if knows_alpha else "ours") + (" ahead" if may_draft_ahead else "")
         self._knows_alpha = knows_alpha
         self._may_draft_ahead = may_draft_ahead
         self._estimator = Estimator()
+        self._policy = AdaptivePolicy()
         self._seed = seed
 
     def begin(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         kind = Kind.of("drafter", "model", sequence.request.workload, 0.0)
-        sequence.memory = Memory(self._estimator.session(kind), Explorer(self._seed * 1_000_003 + sequence.number))
+        chance = random.Random(self._seed * 1_000_003 + sequence.number)
+        sequence.memory = memory = Memory(self._estimator.session(kind), chance)
         planner = self._planner(verifier, now_s)
-        planner.put(sequence, self._profile(verifier, sequence))
+        outlook = self._outlook(sequence, memory)
+        planner.put(sequence, outlook.profile(_drafter_load(verifier), may_draft_ahead=self._may_draft_ahead))
         planner.update(now_s)
 
     def end(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         self._planner(verifier, now_s).remove(sequence)
 
     def decide(self, verifier: Verifier, sequence: Served, now_s: float) -> Decision:
-        memory = sequence.memory
-        assert isinstance(memory, Memory)
+        memory = _memory_of(sequence)
         planner = self._planner(verifier, now_s)
-        profile = self._profile(verifier, sequence)
+        outlook, drafter = self._outlook(sequence, memory), _drafter_load(verifier)
+        profile = outlook.profile(drafter, may_draft_ahead=self._may_draft_ahead)
         planner.put(sequence, profile)
-        memory.last = choice = choose(profile, planner.plan, MAX_GAMMA, memory.last)
-        gamma = choice.gamma
-        if not self._knows_alpha:
-            gamma = memory.explorer.gamma(choice, profile, self._saturation(verifier), planner, MAX_GAMMA)
-            if not choice.gamma:
-                memory.estimator.fade(1)
-        if not gamma:
+        left = sequence.request.num_output_tokens - sequence.num_tokens
+        found = self._policy.decide(
+            Snapshot(
+                position=sequence.num_context_tokens,
+                num_remaining=min(ENDLESS, int(min(left, ENDLESS))),
+                num_draftable=ENDLESS,
+                max_gamma=MAX_GAMMA,
+                is_drafter_up=True,
+                wishes=Speculation(),
+                verifier=_verifier_load(verifier, planner),
+                drafter=drafter,
+                outlook=outlook,
+                may_draft_ahead=self._may_draft_ahead,
+                last=memory.last,
+                chance=1.0 if self._knows_alpha else memory.chance.random(),
+            )
+        )
+        memory.last = found.choice
+        if not found.gamma:
+            memory.estimator.fade(1)
             return PLAIN
-        tokens = profile.expected_tokens[gamma]
-        return Decision(gamma, choice.is_held, choice.ahead > 0, tokens, is_exploring=gamma != choice.gamma)
+        is_ahead = found.choice is not None and found.choice.ahead > 0
+        tokens = profile.expected_tokens[found.gamma]
+        return Decision(found.gamma, found.is_held, is_ahead, tokens, is_exploring=found.reason == "explore")
 
     def max_drafts(self, verifier: Verifier) -> int | None:
-        return self._planner(verifier, 0.0).plan.num_drafts
+        return self.plan(verifier).num_drafts
 
     def learn(self, sequence: Served, num_drafted: int, num_accepted: int) -> None:
-        memory = sequence.memory
-        assert isinstance(memory, Memory)
+        memory = _memory_of(sequence)
+        memory.num_rounds += 1
         memory.estimator.observe(Evidence.of_round(num_drafted, num_drafted, num_accepted))
 
     def after_pass(self, verifier: Verifier, num_tokens: int, seconds: float, now_s: float) -> None:
@@ -130,30 +155,37 @@ class Ours:
     def _planner(self, verifier: Verifier, now_s: float) -> Planner:
         if verifier.state is None:
             model = verifier.model
-            verifier.state = Planner(lambda num_sessions: model.curve(verifier.num_context_tokens), MAX_GAMMA, now_s)
+            verifier.state = Planner(lambda _: model.curve(verifier.num_context_tokens), MAX_GAMMA, now_s)
         assert isinstance(verifier.state, Planner)
         return verifier.state
 
-    def _profile(self, verifier: Verifier, sequence: Served) -> Profile:
-        memory = sequence.memory
-        assert isinstance(memory, Memory)
-        if self._knows_alpha:
-            alpha = sequence.request.alpha(sequence.num_tokens)
-            survival = tuple(alpha ** (depth + 1) for depth in range(MAX_GAMMA))
-        else:
-            survival = memory.estimator.survival(MAX_GAMMA)
-        drafter = verifier.drafter
-        return Profile(
-            survival,
-            drafter.start_s,
-            drafter.token_s * verifier.crowding,
-            sequence.request.round_trip_s,
-            self._may_draft_ahead,
-        )
+    def _outlook(self, sequence: Served, memory: Memory) -> Outlook:
+        """What is known of a session's drafts; the oracle knows how likely the next nodes are."""
+        round_trip_s = sequence.request.round_trip_s
+        if not self._knows_alpha:
+            return Outlook(memory.estimator.survival(MAX_GAMMA), 1.0, round_trip_s, memory.num_rounds)
+        request, start = sequence.request, sequence.num_tokens
+        survival = accumulate((request.alpha(start + depth) for depth in range(MAX_GAMMA)), mul)
+        return Outlook(tuple(survival), 1.0, round_trip_s)
 
-    @staticmethod
-    def _saturation(verifier: Verifier) -> float:
-        """(dT/dn)·n/T at the present load."""
-        positions, context = float(verifier.num_sessions), verifier.num_context_tokens
-        now, more = (verifier.model.seconds(n, context) for n in (positions, positions * 1.25))
-        return min(1.0, (more / now - 1.0) / 0.25) if positions else 0.0
+
+def _memory_of(sequence: Served) -> Memory:
+    assert isinstance(sequence.memory, Memory)
+    return sequence.memory
+
+
+def _drafter_load(verifier: Verifier) -> DrafterLoad:
+    drafter = verifier.drafter
+    return DrafterLoad(round(drafter.start_s * 1e6), round(drafter.token_s * verifier.crowding * 1e6))
+
+
+def _verifier_load(verifier: Verifier, planner: Planner) -> VerifierLoad:
+    """What a verifier says of itself, saturation (dT/dn)·n/T included."""
+    positions, context = float(max(1, verifier.num_sessions)), verifier.num_context_tokens
+    now, more = (verifier.model.seconds(n, context) for n in (positions, positions * 1.25))
+    return VerifierLoad(
+        pass_us=round(1e6 * (verifier.last_pass_s or now)),
+        num_sessions=planner.num_sessions,
+        saturation=min(1.0, (more / now - 1.0) / 0.25),
+        plan=planner.plan,
+    )

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+
+class Finished(NamedTuple):
+    """A request that was served."""
+
+    first_token_s: float  # from its arrival
+    token_s: float  # mean time per further token
+    num_tokens: int
 
 
 @dataclass(slots=True)
@@ -20,14 +30,17 @@ class Outcome:
     num_passes: int = 0
     busy_s: float = 0.0
     num_arrived: int = 0
-    num_finished: int = 0
-    first_token_s: list[float] = field(default_factory=list)
-    token_s: list[float] = field(default_factory=list)  # mean time per further token, of each finished request
+    finished: list[Finished] = field(default_factory=list)
     tokens_by_session: dict[int, int] = field(default_factory=dict)
 
     @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    def goodput(self, first_token_s: float = inf, token_s: float = inf) -> float:
+        """Tokens per second of finished requests that met both targets."""
+        good = (f.num_tokens for f in self.finished if f.first_token_s <= first_token_s and f.token_s <= token_s)
+        return sum(good) / self.seconds if self.seconds else 0.0
 
     @property
     def amplification(self) -> float | None:

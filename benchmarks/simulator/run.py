@@ -12,9 +12,11 @@ from itertools import count
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from benchmarks.simulator.outcome import Outcome
+from benchmarks.simulator.outcome import Finished, Outcome
 from benchmarks.simulator.sequence import Decision, Served
 from benchmarks.simulator.world import DrafterModel, Network, Request, Text, VerifierModel
+from coordinator.router import VerifierView, choose_verifier
+from pilotfish.messages import VerifierLoad
 from verifier.tempo import Due, Ready, wait_until
 
 SLACK = 0.04  # of the time away: how much later than expected a draft may be and still be waited for
@@ -72,13 +74,18 @@ class Verifier:
         return len(self.free) + len(self.held) + len(self.prompts)
 
     @property
-    def num_waiting(self) -> int:
-        return len(self.waiting)
-
-    @property
     def crowding(self) -> float:
         """How much slower the drafter's steps are for being many."""
         return max(1.0, self.drafted_per_s * self.drafter.token_s / self.drafter.batch)
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer passes take for a drafter on the same device: while it works they have half of it."""
+        if not self.model.shares_device:
+            return 1.0
+        num_drafting = max(1, sum(sequence.decision.gamma > 0 for sequence in (*self.free, *self.held)))
+        busy = min(1.0, self.drafted_per_s * self.drafter.token_s / num_drafting)
+        return 1.0 / (1.0 - busy / 2.0)
 
     def count_drafted(self, num_nodes: int, now_s: float) -> None:
         """So many nodes were asked of the drafter."""
@@ -129,14 +136,31 @@ class Simulation:
 
     def _arrive(self, number: int, request: Request, now_s: float) -> None:
         self.outcome.num_arrived += now_s > self._warm_s
-        verifier = min(self._verifiers, key=lambda verifier: (verifier.num_waiting, verifier.num_sessions))
+        verifier = self._route()
         if not self._admit(verifier, number, request, now_s):
             verifier.waiting.append((number, request))
         self._consider(verifier, now_s)
 
+    def _route(self) -> Verifier:
+        """The coordinators' own router."""
+        if len(self._verifiers) == 1:
+            return self._verifiers[0]
+        views = [
+            VerifierView(
+                str(number),
+                is_up=True,
+                num_sessions=verifier.num_sessions,
+                load=VerifierLoad(num_queued=len(verifier.waiting), num_sessions=verifier.num_sessions),
+            )
+            for number, verifier in enumerate(self._verifiers)
+        ]
+        address = choose_verifier(views)
+        assert address is not None
+        return self._verifiers[int(address)]
+
     def _admit(self, verifier: Verifier, number: int, request: Request, now_s: float) -> bool:
         """Reserve KV for the whole request; False where it does not fit now."""
-        needed = request.num_prompt_tokens + request.num_output_tokens
+        needed = request.num_kv_tokens
         if verifier.num_tokens_reserved + needed > verifier.model.max_tokens and verifier.num_sessions:
             return False
         verifier.num_tokens_reserved += needed
@@ -157,12 +181,11 @@ class Simulation:
         request, outcome = sequence.request, self.outcome
         self._arm.end(verifier, sequence, now_s)
         verifier.num_context_tokens -= sequence.num_context_tokens
-        verifier.num_tokens_reserved -= request.num_prompt_tokens + request.num_output_tokens
+        verifier.num_tokens_reserved -= request.num_kv_tokens
         assert sequence.first_token_s is not None
         if now_s > self._warm_s:
-            outcome.num_finished += 1
-            outcome.first_token_s.append(sequence.first_token_s - request.arrival_s)
-            outcome.token_s.append((now_s - sequence.first_token_s) / max(1, sequence.num_tokens - 1))
+            token_s = (now_s - sequence.first_token_s) / max(1, sequence.num_tokens - 1)
+            outcome.finished.append(Finished(sequence.first_token_s - request.arrival_s, token_s, sequence.num_tokens))
         while verifier.waiting and self._admit(verifier, *verifier.waiting[0], now_s):
             verifier.waiting.popleft()
 
@@ -227,6 +250,7 @@ class Simulation:
             self._at(until_s, partial(self._look, verifier))
             verifier.next_look_s = now_s + verifier.last_pass_s / LOOKS
             return
+        slowdown = verifier.slowdown
         riders = self._riders(verifier, [*there, *verifier.free], now_s)
         for sequence in there:
             del verifier.held[sequence]
@@ -234,7 +258,7 @@ class Simulation:
         riders += self._read_prompts(verifier)
         positions = sum(1 + rider.num_nodes if not rider.num_prompt else rider.num_prompt for rider in riders)
         verifier.is_busy = True
-        seconds = verifier.model.seconds(positions, verifier.num_context_tokens)
+        seconds = slowdown * verifier.model.seconds(positions, verifier.num_context_tokens)
         if now_s > self._warm_s:
             self.outcome.num_passes += 1
             self.outcome.busy_s += seconds
@@ -304,7 +328,8 @@ class Simulation:
         verifier.is_busy = False
         num_committed = sum(self._commit(rider, now_s) for rider in riders if not rider.num_prompt)
         verifier.num_context_tokens += num_committed
-        self._arm.after_pass(verifier, num_committed, now_s - verifier.last_end_s, now_s)
+        if not any(rider.num_prompt for rider in riders):  # one that reads prompts says nothing of what drafts cost
+            self._arm.after_pass(verifier, num_committed, now_s - verifier.last_end_s, now_s)
         verifier.last_end_s = now_s
         for rider in riders:
             self._settle(verifier, rider, now_s)

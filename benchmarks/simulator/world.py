@@ -21,7 +21,7 @@ class VerifierModel:
     ridge: float  # positions from which a pass grows
     slope: float = 0.03  # share of the floor that positions below the ridge add up to
     context_s_per_token: float = 0.0  # reading the KV of one token
-    slowdown: float = 1.0  # of every pass, where a drafter shares the device
+    shares_device: bool = False  # with the drafter, whose steps then slow its passes
     max_tokens: float = inf  # of KV
     prefill_positions: int = 512  # of a pass, for prompts
 
@@ -29,7 +29,7 @@ class VerifierModel:
         """Length of a pass."""
         share = positions / self.ridge
         body = self.floor_s * (self.slope * share + (1.0 - self.slope) * max(1.0, share))
-        return self.slowdown * (body + context_tokens * self.context_s_per_token)
+        return body + context_tokens * self.context_s_per_token
 
     def curve(self, context_tokens: float = 0.0) -> Callable[[Array], Array]:
         """T as a function of positions."""
@@ -37,7 +37,7 @@ class VerifierModel:
         def seconds(positions: Array) -> Array:
             share = positions / self.ridge
             body = self.floor_s * (self.slope * share + (1.0 - self.slope) * np.maximum(1.0, share))
-            return np.asarray(self.slowdown * (body + context_tokens * self.context_s_per_token), dtype=np.float64)
+            return np.asarray(body + context_tokens * self.context_s_per_token, dtype=np.float64)
 
         return seconds
 
@@ -78,6 +78,11 @@ class Request:
     workload: str = ""
     num_prompt_tokens: int = 0
     straggles_s: float = 0.0  # how much later than promised its drafts are
+
+    @property
+    def num_kv_tokens(self) -> float:
+        """What its KV takes in the end; one that never ends is not counted."""
+        return self.num_prompt_tokens + self.num_output_tokens if self.num_output_tokens < inf else 0.0
 
     def alpha(self, position: int) -> float:
         """Acceptance at this point of the answer."""

@@ -31,7 +31,7 @@ traceback of an error.
 
 def application() -> typer.Typer:
     """The command line."""
-    from pilotfish.cli import bench, chat, demo, generate, info, models, plan, up
+    from pilotfish.cli import bench, chat, demo, generate, info, models, plan, simulate, up
 
     app = typer.Typer(
         name="pilotfish",
@@ -55,6 +55,7 @@ def application() -> typer.Typer:
     app.command()(chat.chat)
     app.command()(info.info)
     app.command()(plan.plan)
+    app.command()(simulate.simulate)
     app.add_typer(models.application(), name="models")
     app.command()(demo.demo)
     app.command(name="demo-pair")(demo.demo_pair)
