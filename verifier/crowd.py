@@ -12,7 +12,7 @@ import numpy as np
 
 from pilotfish.price import Profile
 
-MAX_CLASSES = 10
+MAX_CLASSES = 8
 NUM_TYPICAL = 8  # members whose mean stands for a class
 Class = tuple[float, ...]  # survival of the first node and of one further down, times, depth, drafts ahead
 WEIGHTS = np.array([1 / 12, 1 / 12, 1 / 20, 1 / 40, 1.0, 1.0])  # of the differences between classes
@@ -61,19 +61,16 @@ class Crowd:
 
     def classes(self) -> list[tuple[Profile, int]]:
         """One profile for each class, with the number of its sessions; the rarest join the class nearest to them."""
-        ordered = [members for _, members in self._ordered()]
+        by_class = sorted(self._members.items(), key=lambda item: -len(item[1]))
+        ordered = [members for _, members in by_class]
         kept = [self._typical(members) for members in ordered[:MAX_CLASSES]]
         counts = [len(members) for members in ordered[:MAX_CLASSES]]
         if rest := ordered[MAX_CLASSES:]:
-            features = np.array([found for found, _ in self._ordered()]) * WEIGHTS
+            features = np.array([found for found, _ in by_class]) * WEIGHTS
             distances = np.abs(features[MAX_CLASSES:, None] - features[None, :MAX_CLASSES]).sum(2)
             for members, nearest in zip(rest, distances.argmin(1), strict=True):
                 counts[nearest] += len(members)
         return list(zip(kept, counts, strict=True))
-
-    def _ordered(self) -> list[tuple[Class, dict[Hashable, None]]]:
-        """Classes and their members, the largest first."""
-        return sorted(self._members.items(), key=lambda item: -len(item[1]))
 
     def _typical(self, members: Iterable[Hashable]) -> Profile:
         """One profile for all members: the mean survival of some of them."""

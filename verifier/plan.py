@@ -31,13 +31,13 @@ MIN_GAIN = 0.01  # over plain decoding: less is not worth the risk
 KEEP_GAIN = 0.03  # over the plan in force: less is not worth the change
 PRICES = (0.0, 0.02, 0.05, 0.1, 0.16, 0.23, 0.31, 0.4, 0.5, 0.61, 0.73, 0.86, 1.0)
 COARSE_PRICES = (0.0, 0.05, 0.16, 0.31, 0.5, 0.73)
-GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)  # whose return times are tried as periods
-COARSE = 0.04  # step between periods, relative
+GAMMAS = (1, 2, 3, 5, 8, 12, 16)  # whose return times are tried as periods
+COARSE = 0.05  # step between periods, relative
 FINE = 0.013
-COARSE_STEPS = 4  # of the fixed point
-FINE_STEPS = 8
+COARSE_STEPS = 3  # of the fixed point
+FINE_STEPS = 6
 TURN_ROOM = 0.1  # over the mean number of drafts in a pass
-NUM_REFINED = 8  # of the coarse candidates
+NUM_REFINED = 6  # of the coarse candidates
 
 
 @dataclass(frozen=True, slots=True)
