@@ -32,14 +32,17 @@ _DROPPED = {"title", "default", "items"}
 
 def properties(role: str) -> dict[str, Any]:
     """The schema of a role's settings."""
-    described = CLASSES[role].model_json_schema()["properties"]
-    return {name: _property(entry) for name, entry in described.items() if name not in OWN[role]}
+    whole = CLASSES[role].model_json_schema()
+    named = whole.get("$defs", {})
+    return {name: _property(entry, named) for name, entry in whole["properties"].items() if name not in OWN[role]}
 
 
-def _property(entry: dict[str, Any]) -> dict[str, Any]:
+def _property(entry: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
     """A field's own schema, as a value of a variable: a list is written with commas, absence by leaving it out."""
-    alternatives = [other for other in entry.get("anyOf", []) if other.get("type") != "null"]
-    flat = {**(alternatives[0] if alternatives else {}), **{key: entry[key] for key in entry if key != "anyOf"}}
+    alternatives = [other for other in entry.get("anyOf", [entry]) if other.get("type") != "null"]
+    chosen = alternatives[0] if alternatives else {}
+    chosen = named[chosen["$ref"].rpartition("/")[2]] if "$ref" in chosen else chosen
+    flat = {**chosen, **{key: entry[key] for key in entry if key not in {"anyOf", "$ref"}}}
     if flat.get("type") == "array":
         flat["type"] = "string"
     return {key: value for key, value in flat.items() if key not in _DROPPED}

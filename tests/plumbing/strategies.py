@@ -74,8 +74,10 @@ def drafts(draw: Any, first_node: int = 0, *, min_nodes: int = 0) -> Draft:
 @st.composite
 def profiles(draw: Any) -> Profile:
     survival = sorted(draw(st.lists(st.integers(0, 255), max_size=16)), reverse=True)
-    times = [draw(u32) / 1e6 for _ in range(3)]
-    return Profile(tuple(value / 255 for value in survival), *times, draw(st.booleans()))
+    start_s, token_s, round_trip_s = (draw(u32) / 1e6 for _ in range(3))
+    return Profile(
+        tuple(value / 255 for value in survival), start_s, token_s, round_trip_s, may_draft_ahead=draw(st.booleans())
+    )
 
 
 @st.composite
