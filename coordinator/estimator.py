@@ -161,6 +161,13 @@ class Estimator:
         """What is known of a kind, without any session."""
         return self._kinds.get(kind, self._unknown()).counts.rates(num_depths, self._weights.depth_weight)
 
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Kept over tried nodes of all kinds, as far as they are remembered; None where none was tried."""
+        tried = sum(sum(state.counts.tried) for state in self._kinds.values())
+        kept = sum(sum(state.counts.kept) for state in self._kinds.values())
+        return kept / tried if tried else None
+
     def _unknown(self) -> KindState:
         return KindState(Counts(), [0.0] * self._weights.num_ways, self._weights.first_way)
 

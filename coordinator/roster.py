@@ -12,6 +12,7 @@ from coordinator import router
 from coordinator.discovery import Addresses, Discovery
 from coordinator.peers import DrafterPeer, VerifierPeer, Watch, drafter_peer, no_verifier, verifier_peer
 from pilotfish.errors import InvalidArgument
+from pilotfish.messages import DrafterLoad
 from pilotfish.messages import Peer as PeerMessage
 
 logger = logging.getLogger(__name__)
@@ -150,6 +151,8 @@ class Roster:
                 speculators=peer.info.speculators if peer.info else (),
                 num_sessions=peer.num_sessions,
                 round_trip_us=peer.round_trip_us,
+                draft_start_us=peer.load.start_us if isinstance(peer.load, DrafterLoad) else 0,
+                draft_token_us=peer.load.token_us if isinstance(peer.load, DrafterLoad) else 0,
             )
             for peer in peers
         )

@@ -154,6 +154,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
                 max_gamma=self.settings.max_gamma,
                 peers=self.roster.describe(),
                 settings=self.settings.effective(),
+                acceptance_rate=self._estimator.acceptance_rate,
             )
         )
 

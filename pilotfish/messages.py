@@ -396,6 +396,8 @@ class Peer:
     speculators: tuple[str, ...] = ()
     num_sessions: int = 0
     round_trip_us: int = 0
+    draft_start_us: int = 0  # of a drafter, as DrafterLoad says
+    draft_token_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,3 +410,4 @@ class CoordinatorInfo:
     max_gamma: int
     peers: tuple[Peer, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
+    acceptance_rate: float | None = None  # None: nothing was drafted yet

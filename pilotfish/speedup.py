@@ -7,6 +7,7 @@ round trip of 1 is as long as a pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_GAMMA = 64
@@ -122,10 +123,25 @@ def pass_time(num_positions: float, ridge: float) -> float:
     return max(1.0, num_positions / ridge)
 
 
-def batch_speedup(alpha: float, cost: float, gamma: int, batch: int, ridge: float, round_trip: float = 0.0) -> float:
-    """Speedup when `batch` sessions share each pass of a roofline: it ends where the positions pass the ridge."""
+def batch_speedup(
+    alpha: float,
+    cost: float,
+    gamma: int,
+    batch: int,
+    pass_length: Callable[[float], float],
+    round_trip: float = 0.0,
+) -> float:
+    """Speedup when `batch` sessions share each pass: it ends where their positions make the pass longer.
+
+    Args:
+        alpha: acceptance probability of a draft token.
+        cost: c, a draft step over a memory-bound pass.
+        gamma: tokens drafted in a round.
+        batch: sessions.
+        pass_length: T(n) over that of a memory-bound pass, as `pass_time` is or as it was measured.
+        round_trip: what a round waits for the network, in memory-bound passes.
+    """
     if gamma == 0:
         return 1.0
-    plain = 1.0 / pass_time(batch, ridge)
-    speculating = expected_tokens(alpha, gamma) / (gamma * cost + pass_time(batch * (gamma + 1), ridge) + round_trip)
-    return speculating / plain
+    speculating = expected_tokens(alpha, gamma) / (gamma * cost + pass_length(batch * (gamma + 1)) + round_trip)
+    return speculating * pass_length(batch)

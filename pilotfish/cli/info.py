@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from pilotfish.cli.terminal import Terminal
-from pilotfish.errors import Unavailable, Unimplemented
+from pilotfish.errors import ConfigurationError, Unavailable, Unimplemented
 
 TIMEOUT_S = 5.0
 
@@ -28,8 +29,11 @@ def info(
         "localhost:50050"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Also draw a verifier's cost curve with its ridge.")
+    ] = None,
 ) -> None:
-    """Ask a running service what it is: role, model, peers, settings.
+    """Ask a running service what it is: role, model, peers, settings, and a verifier what its passes cost.
 
     Examples:
       pilotfish info                      the coordinator on this machine
@@ -37,13 +41,16 @@ def info(
     """
     terminal = Terminal.of_process()
     answer = ask(with_port(host))
+    if plot is not None:
+        _draw(plot, host, answer.facts.get("cost_curve"))
+        terminal.say(f"drawn: {plot}")
     if as_json:
         terminal.write(json.dumps(answer._asdict(), indent=2) + "\n")
         return
     readiness = "ready" if answer.is_ready else "alive, not ready"
     terminal.write(f"{answer.role} at {host}: {readiness}\n")
     for name, value in answer.facts.items():
-        for line in _lines(name, value):
+        for line in _curve_lines(value) if name == "cost_curve" else _lines(name, value):
             terminal.write(f"  {line}\n")
 
 
@@ -105,8 +112,8 @@ def _calls(channel: Any) -> Mapping[str, Callable[[], Any]]:
     verifier: Any = verifier_pb2_grpc.VerifierStub(channel)
     return {
         "coordinator": lambda: coordinator.Info(coordinator_pb2.CoordinatorInfoRequest(), timeout=TIMEOUT_S),
-        "drafter": lambda: drafter.Info(drafter_pb2.DrafterInfoRequest(), timeout=TIMEOUT_S).peer,
-        "verifier": lambda: verifier.Info(verifier_pb2.VerifierInfoRequest(), timeout=TIMEOUT_S).peer,
+        "drafter": lambda: drafter.Info(drafter_pb2.DrafterInfoRequest(), timeout=TIMEOUT_S),
+        "verifier": lambda: verifier.Info(verifier_pb2.VerifierInfoRequest(), timeout=TIMEOUT_S),
     }
 
 
@@ -123,9 +130,17 @@ def _is_ready(channel: Any, role: str) -> bool:
 
 
 def _facts(proto: Any) -> dict[str, Any]:
-    """The message's fields by name, empty ones left out: false and 0 are said, for they are answers."""
-    facts = {field.name: _plain(getattr(proto, field.name)) for field in proto.DESCRIPTOR.fields}
-    return {name: value for name, value in facts.items() if value not in ("", [], {})}
+    """The message's fields by name, empty ones left out: false and 0 are said, for they are answers.
+
+    What every peer says of itself stands beside what only this one does.
+    """
+    facts = {
+        field.name: _plain(getattr(proto, field.name))
+        for field in proto.DESCRIPTOR.fields
+        if not field.has_presence or proto.HasField(field.name)
+    }
+    found = {name: value for name, value in facts.items() if value not in ("", [], {})}
+    return {**found.pop("peer", {}), **found}
 
 
 def _plain(value: Any) -> Any:
@@ -149,6 +164,32 @@ def _lines(name: str, value: Any) -> list[str]:
         described = (", ".join(f"{key} {_shown(entry[key])}" for key in entry) for entry in value)
         return [f"{name}:", *(f"  {line}" for line in described)]
     return [f"{name}: {_shown(value)}"]
+
+
+def _curve_lines(curve: Mapping[str, Any]) -> list[str]:
+    """A cost curve as text: the length of a pass by its positions, and what else counts."""
+    points = ", ".join(f"{n}: {us / 1e3:.1f}" for n, us in zip(curve["positions"], curve["pass_us"], strict=True))
+    ridge = f"{curve['ridge']} positions" if curve.get("ridge") else "none that was measured"
+    sequence_ms, context_ms = curve.get("sequence_ns", 0) / 1e6, curve.get("context_ns", 0) / 1e6
+    more = f"a further sequence adds {sequence_ms:.3f} ms, a thousand tokens of context {context_ms:.3f} ms"
+    return [f"cost_curve: ms of a pass by positions: {points}", f"  ridge: {ridge}; {more}"]
+
+
+def _draw(path: Path, host: str, curve: Mapping[str, Any] | None) -> None:
+    if not curve:
+        raise ConfigurationError(f"--plot {path}: what answers at {host} has measured no cost curve; ask a verifier")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigurationError(f"--plot {path} needs matplotlib; install it with: pip install matplotlib") from error
+    axes = (figure := Figure(figsize=(7, 4.5), layout="constrained")).subplots()
+    axes.plot(curve["positions"], [us / 1e3 for us in curve["pass_us"]], marker="o", markersize=3)
+    if ridge := curve.get("ridge"):
+        axes.axvline(ridge, color="grey", linewidth=0.8)
+        axes.annotate(f" ridge {ridge}", (ridge, 0), color="grey")
+    axes.set(xscale="log", xlabel="positions in a pass", ylabel="length of the pass, ms", ylim=(0, None))
+    axes.set_title(f"Cost curve of {host}")
+    figure.savefig(path, dpi=150)
 
 
 def _shown(value: Any) -> str:

@@ -205,7 +205,7 @@ class CoordinatorInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CoordinatorInfoResponse(_message.Message):
-    __slots__ = ("version", "model", "context_length", "max_gamma", "peers", "settings")
+    __slots__ = ("version", "model", "context_length", "max_gamma", "peers", "settings", "acceptance_rate")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -219,16 +219,18 @@ class CoordinatorInfoResponse(_message.Message):
     MAX_GAMMA_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_RATE_FIELD_NUMBER: _ClassVar[int]
     version: str
     model: str
     context_length: int
     max_gamma: int
     peers: _containers.RepeatedCompositeFieldContainer[Peer]
     settings: _containers.ScalarMap[str, str]
-    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., context_length: _Optional[int] = ..., max_gamma: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    acceptance_rate: float
+    def __init__(self, version: _Optional[str] = ..., model: _Optional[str] = ..., context_length: _Optional[int] = ..., max_gamma: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., acceptance_rate: _Optional[float] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("role", "address", "is_up", "problem", "model", "speculators", "num_sessions", "round_trip_us")
+    __slots__ = ("role", "address", "is_up", "problem", "model", "speculators", "num_sessions", "round_trip_us", "draft_start_us", "draft_token_us")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     IS_UP_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +239,8 @@ class Peer(_message.Message):
     SPECULATORS_FIELD_NUMBER: _ClassVar[int]
     NUM_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_START_US_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKEN_US_FIELD_NUMBER: _ClassVar[int]
     role: str
     address: str
     is_up: bool
@@ -245,4 +249,6 @@ class Peer(_message.Message):
     speculators: _containers.RepeatedScalarFieldContainer[str]
     num_sessions: int
     round_trip_us: int
-    def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., is_up: _Optional[bool] = ..., problem: _Optional[str] = ..., model: _Optional[str] = ..., speculators: _Optional[_Iterable[str]] = ..., num_sessions: _Optional[int] = ..., round_trip_us: _Optional[int] = ...) -> None: ...
+    draft_start_us: int
+    draft_token_us: int
+    def __init__(self, role: _Optional[str] = ..., address: _Optional[str] = ..., is_up: _Optional[bool] = ..., problem: _Optional[str] = ..., model: _Optional[str] = ..., speculators: _Optional[_Iterable[str]] = ..., num_sessions: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., draft_start_us: _Optional[int] = ..., draft_token_us: _Optional[int] = ...) -> None: ...

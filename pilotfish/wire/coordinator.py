@@ -293,6 +293,7 @@ def write_info(info: CoordinatorInfo) -> coordinator_pb2.CoordinatorInfoResponse
         max_gamma=info.max_gamma,
         peers=[_write_peer(peer) for peer in info.peers],
         settings=info.settings,
+        acceptance_rate=info.acceptance_rate,
     )
 
 
@@ -305,6 +306,7 @@ def read_info(proto: coordinator_pb2.CoordinatorInfoResponse) -> CoordinatorInfo
         max_gamma=proto.max_gamma,
         peers=tuple(_read_peer(peer) for peer in proto.peers),
         settings=dict(proto.settings),
+        acceptance_rate=proto.acceptance_rate if proto.HasField("acceptance_rate") else None,
     )
 
 
@@ -318,6 +320,8 @@ def _write_peer(peer: Peer) -> coordinator_pb2.Peer:
         speculators=peer.speculators,
         num_sessions=peer.num_sessions,
         round_trip_us=peer.round_trip_us,
+        draft_start_us=peer.draft_start_us,
+        draft_token_us=peer.draft_token_us,
     )
 
 
@@ -331,4 +335,6 @@ def _read_peer(proto: coordinator_pb2.Peer) -> Peer:
         speculators=tuple(proto.speculators),
         num_sessions=proto.num_sessions,
         round_trip_us=proto.round_trip_us,
+        draft_start_us=proto.draft_start_us,
+        draft_token_us=proto.draft_token_us,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from pilotfish.speedup import (
     expected_tokens,
     levers,
     limit_tokens,
+    pass_time,
     speedup,
 )
 
@@ -98,8 +100,9 @@ def test_saturation_story() -> None:
     assert [round(100 * n / ridge, 1) for n in (1, 5)] == [0.3, 1.7]
     assert round(100 * 64 / ridge) == 22
     assert ridge < 64 * 5
-    assert batch_speedup(0.8, 0.05, 4, 1, ridge) == pytest.approx(speedup(0.8, 0.05, 4))
-    assert batch_speedup(0.6, 0.05, 4, 1000, ridge) < 1.0
+    roofline = partial(pass_time, ridge=ridge)
+    assert batch_speedup(0.8, 0.05, 4, 1, roofline) == pytest.approx(speedup(0.8, 0.05, 4))
+    assert batch_speedup(0.6, 0.05, 4, 1000, roofline) < 1.0
 
 
 def test_levers_are_ordered_by_what_they_gain() -> None:
