@@ -18,7 +18,9 @@ from pilotfish.client import AsyncClient
 from pilotfish.messages import Speculation
 
 NUM_SAMPLES = 5  # over the run, the first after the warm-up
-WARM_UP_SHARE = 10  # one request in so many comes before the first sample
+# Half as many requests come before the first sample. Memory rises while passes of new shapes are met (kernels are kept
+# by shape) and pages of KV are used for the first time; then it must not any more.
+WARM_UP_SHARE = 2
 USED = "pilotfish_kv_pages_used"
 SESSIONS = "pilotfish_sessions"
 IDLE_TIMEOUT_S = 10.0
@@ -27,7 +29,7 @@ KV_MEMORY_MB = 128  # a pool is resident from where it was used first, so it mus
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Resident memory after so many requests."""
+    """Resident memory after so many requests, those of the warm-up not counted."""
 
     num_requests: int
     resident_mb: Mapping[str, float]  # by service
@@ -69,12 +71,12 @@ async def _load(fleet: Fleet, prompts: Sequence[Prompt], count: int, concurrency
                 await client.complete(chat, max_tokens=max_tokens, temperature=0.0, speculation=speculation)
 
         warm_up = max(1, count // WARM_UP_SHARE)
-        marks = [warm_up + (count - warm_up) * step // (NUM_SAMPLES - 1) for step in range(NUM_SAMPLES)]
+        marks = [warm_up + count * step // (NUM_SAMPLES - 1) for step in range(NUM_SAMPLES)]
         done = 0
         for mark in marks:
             await asyncio.gather(*(one(index) for index in range(done, mark)))
             done = mark
-            samples.append(Sample(done, resident_mb(fleet)))
+            samples.append(Sample(done - warm_up, resident_mb(fleet)))
     return samples
 
 
