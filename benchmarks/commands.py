@@ -71,7 +71,7 @@ def speed(
 ) -> None:
     """Plain and speculative decoding, through the services, in one process, in the library.
 
-    Arms: `plain` and `NAME γ=N` through the services; `one process …`, the
+    Arms: `plain`, `NAME auto` and `NAME γ=N` through the services; `one process …`, the
     same loop without them; `library`, `library lookup`, `library assisted`.
 
     Examples:
@@ -213,6 +213,7 @@ class Setup:
         with running(self.local, unseen) as fleet, Client(fleet.address("coordinator")) as client:
             arms: list[Arm] = [services.plain(client)]
             for speculator in self.speculators:
+                arms.append(services.by_price(client, speculator))
                 arms += [services.speculative(client, speculator, gamma) for gamma in self.gammas if gamma]
             if has_one_process:
                 arms += self._one_process()

@@ -64,3 +64,8 @@ def plain(client: Client) -> Services:
 def speculative(client: Client, speculator: str, gamma: int) -> Services:
     """A fixed γ."""
     return Services(f"{speculator} γ={gamma}", client, Speculation(gamma=gamma, speculator=speculator))
+
+
+def by_price(client: Client, speculator: str) -> Services:
+    """γ anew each round, by acceptance and the verifier's price."""
+    return Services(f"{speculator} auto", client, Speculation(speculator=speculator))
