@@ -44,6 +44,7 @@ def application() -> typer.Typer:
     app.command()(identity)
     app.command()(split)
     app.command()(memory)
+    app.command()(load)
     return app
 
 
@@ -180,6 +181,46 @@ def memory(
 
     if not measurement.run(model, dtype, 32 if is_smoke else count, concurrency, max_tokens, out):
         raise typer.Exit(1)
+
+
+def load(
+    model: Model = "smollm2-135m",
+    drafter: Drafter = "ngram",
+    dtype: Dtype = "bfloat16",
+    threads: Threads = 1,
+    sets: Annotated[str, typer.Option(metavar="SET,…", help="Prompt sets, mixed.")] = "chat,code_edit,json",
+    per_set: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts of each set.")] = 4,
+    concurrency: Annotated[str, typer.Option(metavar="N,…", help="Requests at a time.")] = "1,2,4,8,16,32",
+    gammas: Gammas = "1,2,4,8",
+    max_tokens: MaxTokens = 64,
+    blocks: Annotated[int, typer.Option(min=1, metavar="N", help="Turns of each arm.")] = 4,
+    block_s: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Length of a turn.")] = 8.0,
+    is_smoke: Smoke = False,
+    out: Out = RESULTS,
+) -> None:
+    """Throughput with several requests at once: plain, each fixed γ, and γ by the price.
+
+    Example:
+      pilotfish bench load --sets chat --concurrency 1,8 --gammas 2,4
+    """
+    import asyncio
+
+    from benchmarks import load as measurement
+    from benchmarks.prompts import prompts
+    from pilotfish.cli.up import running, unseen
+
+    if is_smoke:
+        per_set, concurrency, gammas, max_tokens, blocks, block_s = 1, "1,4", "4", 16, 1, 0.5
+    setup = Setup(model, drafter, dtype, threads, _numbers(gammas, int))
+    chosen = prompts(_names(sets), is_held_out=True, per_set=per_set)
+    plan = measurement.Load(chosen, _numbers(concurrency, int), max_tokens, blocks, block_s)
+    arms = measurement.arms_of(setup.speculators[-1], setup.gammas)
+    with running(setup.local, unseen) as fleet:
+        tell = _tell(len(plan.concurrencies) * (blocks + 1) * len(arms))
+        found = asyncio.run(measurement.measure(fleet.address("coordinator"), plan, arms, encoder(model), tell))
+    print(measurement.table(found, list(arms)))
+    name = f"load-{time.strftime('%Y%m%d-%H%M%S')}"
+    print(f"\nraw data: {measurement.write(out, name, plan, found)}")
 
 
 @dataclass(frozen=True, slots=True)
