@@ -153,7 +153,7 @@ def _num_ahead(profile: Profile, plan: Plan, max_gamma: int) -> int:
         return 0
     rate = profile.line[-1] / profile.line[-2] if profile.line[-2] > 0.0 else 0.0
     worthy = max_gamma if plan.price <= 0.0 else num_deep(rate, plan.price)
-    drawn = _num_fitting(plan.ahead_s or plan.period_s, profile.token_s, len(profile.survival)) - 1
+    drawn = _num_fitting(plan.ahead_s or plan.period_s, profile.token_s, max_gamma + 1) - 1
     return max(0, min(worthy, drawn, max_gamma, len(profile.survival)))
 
 

@@ -121,6 +121,7 @@ class _Table:
     sums: Array  # [K, L] its running sum: E by γ
     away_s: Array  # [K] before the first node, slack included
     token_s: Array  # [K] slack included
+    drawn_s: Array  # [K] without: a line that goes on does not lose what is a hair late
     log_rate: Array  # [K] of a node beyond the measured depths
     is_ahead: NDArray[np.bool_]  # [K] its drafter drafts ahead
     max_gamma: int
@@ -143,6 +144,7 @@ class _Table:
             sums=np.cumsum(line, axis=1),
             away_s=np.array([profile.away_s(0) for profile, _ in classes]) * stretch + slack.absolute * plain_s,
             token_s=np.array([profile.token_s for profile, _ in classes]) * stretch,
+            drawn_s=np.array([profile.token_s for profile, _ in classes]),
             log_rate=log_rate,
             is_ahead=np.array([profile.may_draft_ahead and depth > 0 for profile, _ in classes]),
             max_gamma=depth,
@@ -294,7 +296,7 @@ def _ahead(table: _Table, worthy: Array, period_s: Array, pass_s: Array) -> tupl
     if not table.is_ahead.any():
         return None, share
     with np.errstate(divide="ignore"):
-        drawn = np.where(table.token_s > 0.0, ahead_s[:, None] / table.token_s + 1e-6, np.inf) - 1.0
+        drawn = np.where(table.drawn_s > 0.0, ahead_s[:, None] / table.drawn_s + 1e-6, np.inf) - 1.0
     return np.maximum(np.minimum(worthy, drawn), 0.0).astype(np.int64), share
 
 

@@ -42,7 +42,7 @@ class Fixed:
         if not gamma:
             return PLAIN
         tokens = expected_tokens(sequence.request.alpha(sequence.num_tokens), gamma)
-        return Decision(gamma, is_held=True, is_ahead=False, expected_tokens=tokens)
+        return Decision(gamma, is_held=True, ahead=0, expected_tokens=tokens)
 
     def gamma_for(self, verifier: Verifier) -> int:
         return self.gamma
@@ -131,9 +131,9 @@ class Ours:
         if not found.gamma:
             memory.estimator.fade(1)
             return PLAIN
-        is_ahead = found.choice is not None and found.choice.ahead > 0
+        ahead = 0 if found.choice is None else found.choice.ahead
         tokens = profile.expected_tokens[found.gamma]
-        return Decision(found.gamma, found.is_held, is_ahead, tokens, is_exploring=found.reason == "explore")
+        return Decision(found.gamma, found.is_held, ahead, tokens, is_exploring=found.reason == "explore")
 
     def max_drafts(self, verifier: Verifier) -> int | None:
         return self.plan(verifier).num_drafts

@@ -199,14 +199,15 @@ class Simulation:
             self.outcome.num_switches += not decision.is_exploring and decision.gamma != sequence.last_gamma
         if not decision.is_exploring:
             sequence.last_gamma = decision.gamma
-        goes_on = may_go_on and sequence.decision.is_ahead and decision.is_ahead and decision.gamma > 0
+        goes_on = may_go_on and sequence.decision.ahead > 0 and decision.ahead > 0 and decision.gamma > 0
         sequence.decision = decision
         if not decision.gamma:
             verifier.free[sequence] = None
             return
         if not goes_on:
             self._restart(verifier, sequence, now_s)
-        verifier.count_drafted(decision.gamma + (decision.is_ahead and sequence.num_tokens > sequence.base), now_s)
+        sequence.limit = decision.ahead if goes_on else decision.gamma
+        verifier.count_drafted(sequence.limit + goes_on, now_s)
         if goes_on:
             sequence.ready_s = sequence.first_s + (sequence.num_tokens - sequence.base + 1) * sequence.token_s + 1e-9
             sequence.expected_s = sequence.ready_s
@@ -382,7 +383,7 @@ class Simulation:
         sequence = rider.sequence
         if rider.num_nodes:
             return True
-        if not sequence.decision.is_ahead:
+        if not sequence.decision.ahead:
             return rider.num_arrived >= sequence.decision.gamma
         num_right = sequence.text.run(sequence.base, sequence.num_tokens - sequence.base)
         return not sequence.is_right and rider.num_arrived > num_right
@@ -390,6 +391,6 @@ class Simulation:
     def _learn(self, rider: Rider) -> None:
         """Tell the arm how the draft went, the part that was committed already included."""
         sequence, decision = rider.sequence, rider.sequence.decision
-        is_ahead = decision.is_ahead and rider.num_nodes > 0
-        start, num = (rider.start, rider.num_nodes) if is_ahead else (sequence.base, decision.gamma)
+        goes_on = decision.ahead > 0 and rider.num_nodes > 0
+        start, num = (rider.start, rider.num_nodes) if goes_on else (sequence.base, decision.gamma)
         self._arm.learn(sequence, num, sequence.text.run(start, num))

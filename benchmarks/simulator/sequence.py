@@ -12,14 +12,14 @@ from benchmarks.simulator.world import Request, Text
 class Decision(NamedTuple):
     """How a session goes on."""
 
-    gamma: int  # nodes verified in a pass; 0: it runs free
+    gamma: int  # nodes of the draft; 0: it runs free
     is_held: bool  # until its draft is there; else it runs on meanwhile
-    is_ahead: bool  # the drafter goes on while its draft is verified
+    ahead: int  # nodes of a further round, which the drafter draws while this one is verified; 0: it stops
     expected_tokens: float  # of the pass that carries the draft
     is_exploring: bool = False
 
 
-PLAIN = Decision(0, is_held=False, is_ahead=False, expected_tokens=1.0)
+PLAIN = Decision(0, is_held=False, ahead=0, expected_tokens=1.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +36,7 @@ class Served:
     num_prompt_left: int = 0  # prompt positions not computed yet
     decision: Decision = PLAIN
     base: int = 0
+    limit: int = 0  # nodes that a pass may verify
     first_s: float = inf
     token_s: float = 0.0
     is_right: bool = True  # what was committed since `base` is what the line says
@@ -55,11 +56,11 @@ class Served:
         if not decision.gamma or now_s < self.first_s:
             return 0
         there = int((now_s - self.first_s) / self.token_s + 1e-6) if self.token_s > 0.0 else 1 << 30
-        return there if decision.is_ahead else min(there, decision.gamma)
+        return there if decision.ahead else min(there, decision.gamma)
 
     def num_usable(self, now_s: float) -> int:
         """Nodes that a pass beginning now can verify: what hangs below the tokens that were committed meanwhile."""
         if not self.decision.gamma or not self.is_right:
             return 0
         depth = self.num_tokens - self.base
-        return max(0, min(self.num_arrived(now_s) - depth, self.decision.gamma))
+        return max(0, min(self.num_arrived(now_s) - depth, self.limit))

@@ -1,0 +1,104 @@
+"""How a session answers a plan."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from pilotfish.price import Choice, Plan, Profile, choose
+
+PLAN = Plan(price=0.0, period_s=1.5, pass_s=1.0, tokens_per_s=1.0)
+
+
+def profile_of(alpha: float, token_s: float = 0.05, round_trip_s: float = 0.0, depth: int = 16) -> Profile:
+    return Profile(tuple(alpha**i for i in range(1, depth + 1)), 0.0, token_s, round_trip_s)
+
+
+def random_profile(chance: random.Random) -> Profile:
+    alive, survival = 1.0, []
+    for _ in range(16):
+        alive *= chance.random() ** 0.4
+        survival.append(alive)
+    return Profile(tuple(survival), 0.1 * chance.random(), 0.1 * chance.random(), chance.random())
+
+
+def test_drafts_what_fits_before_the_next_pass() -> None:
+    """With nothing to pay, a session drafts as many tokens as are back in time, and is held for them."""
+    choice = choose(profile_of(0.8), PLAN, 16)
+    assert choice == Choice(10, 1)
+    assert choice.is_held
+
+
+def test_runs_on_where_a_draft_takes_longer_than_a_pass() -> None:
+    """A session whose draft is away for two passes runs free meanwhile and brings it to every third."""
+    choice = choose(profile_of(0.9, round_trip_s=1.6), replace(PLAN, period_s=1.0), 6)
+    assert choice.passes == 3
+    assert not choice.is_held
+    assert choice.gamma == 6
+
+
+def test_runs_free_where_nobody_should_draft() -> None:
+    """Under a plan without drafts, and where no node is worth its price, γ is 0."""
+    assert choose(profile_of(0.9), Plan.plain(4, 1.0), 16) == Choice(0, 1)
+    assert choose(profile_of(0.3), replace(PLAN, price=0.5), 16) == Choice(0, 1)
+    assert choose(Profile((), 0.0, 0.0, 0.0), PLAN, 16) == Choice(0, 1)
+
+
+def test_a_dearer_position_never_makes_a_draft_longer() -> None:
+    """Over 200 random sessions γ falls, or stays, as the price rises, while the session is held."""
+    chance = random.Random(3)
+    for _ in range(200):
+        profile = random_profile(chance)
+        plan = Plan(0.0, 1.0 + 2.0 * chance.random(), 1.0, 1.0)
+        gammas = [choose(profile, replace(plan, price=price / 20), 16) for price in range(20)]
+        held = [choice.gamma for choice in gammas if choice.passes == 1]
+        assert held == sorted(held, reverse=True)
+
+
+def test_running_on_never_commits_less_than_standing_by() -> None:
+    """In k passes a session that runs on gets at least the draft's tokens, whatever its survival."""
+    chance = random.Random(4)
+    for _ in range(200):
+        profile = random_profile(chance)
+        for passes in (2, 3, 4):
+            for gamma in range(passes, 17):
+                assert profile.tokens(gamma, passes) >= profile.expected_tokens[gamma] - 1e-12
+
+
+def test_every_node_taken_is_worth_its_price() -> None:
+    """No session drafts deeper than its survival reaches the price."""
+    chance = random.Random(5)
+    for _ in range(200):
+        profile, price = random_profile(chance), chance.random()
+        choice = choose(profile, replace(PLAN, price=price), 16)
+        assert choice.gamma == 0 or profile.survival[choice.gamma - 1] >= price
+
+
+def test_keeps_its_last_choice_where_another_is_hardly_better() -> None:
+    """A γ that is worth nearly as much as the best one stays; one that is worth clearly less does not."""
+    profile = profile_of(0.8)
+    best = choose(profile, PLAN, 16)
+    near, far = best._replace(gamma=best.gamma - 1), best._replace(gamma=1)
+    assert choose(profile, PLAN, 16, near) == near
+    assert choose(profile, PLAN, 16, far) == best
+    assert choose(profile, PLAN, 16, Choice(16, 1)) == best  # it would not be back in time
+
+
+def test_drafts_ahead_what_a_drafter_draws_in_a_pass() -> None:
+    """A drafter that goes on has as many further nodes as it draws in a pass, the guess of the bonus aside."""
+    profile = replace(profile_of(0.9, token_s=0.2), may_draft_ahead=True)
+    choice = choose(profile, replace(PLAN, ahead_s=1.0), 16)
+    assert choice.ahead == 4
+    assert choose(replace(profile, may_draft_ahead=False), PLAN, 16).ahead == 0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-9, 1.0])
+def test_extreme_acceptance_is_no_error(alpha: float) -> None:
+    """Acceptances of 0 and 1 give a choice, with drafts ahead and without."""
+    for ahead in (False, True):
+        profile = replace(profile_of(alpha), may_draft_ahead=ahead)
+        assert choose(profile, PLAN, 16).gamma >= 0
+        assert math.isfinite(sum(profile.expected_tokens))

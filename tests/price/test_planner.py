@@ -1,0 +1,97 @@
+"""The planner follows its sessions, and what was measured."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from pilotfish.price import Profile
+from verifier.plan import Array
+from verifier.planner import Planner
+
+PASS_S = 0.02
+
+
+def cost(_: int) -> object:
+    def seconds(positions: Array) -> Array:
+        return np.asarray(PASS_S * np.maximum(1.0, positions / 1000.0), dtype=np.float64)
+
+    return seconds
+
+
+def profile_of(alpha: float) -> Profile:
+    return Profile(tuple(alpha**i for i in range(1, 17)), 0.0, 0.05 * PASS_S, 0.0)
+
+
+def planner_with(num_sessions: int, alpha: float = 0.8) -> Planner:
+    planner = Planner(cost, 16, 0.0)  # type: ignore[arg-type]
+    for session in range(num_sessions):
+        planner.put(session, profile_of(alpha))
+    planner.update(0.0)
+    return planner
+
+
+def run(planner: Planner, share: float, seconds: float, start_s: float, chance: random.Random) -> float:
+    """Passes that bring so large a share of what was promised; returns the time after them."""
+    now_s = start_s
+    while now_s < start_s + seconds:
+        plan = planner.plan
+        now_s += plan.period_s
+        tokens = share * plan.tokens_per_s * plan.period_s if plan.kind else planner.num_sessions
+        planner.observe(max(0, round(chance.gauss(tokens, 0.1 * tokens))), plan.period_s)
+        planner.update(now_s)
+    return now_s
+
+
+def test_plan_that_keeps_its_promise_stays() -> None:
+    """Under noise of a tenth a pass a plan that comes to what it promised is not changed in 20 seconds."""
+    planner, chance = planner_with(8), random.Random(1)
+    first = planner.plan
+    now_s = 0.0
+    for _ in range(20):
+        now_s = run(planner, 1.0, 1.0, now_s, chance)
+        assert (planner.plan.price, planner.plan.kind) == (first.price, first.kind)
+    assert planner.realised_speedup is not None
+    assert planner.realised_speedup > 1.5
+
+
+def test_plan_that_measures_worse_than_plain_is_dropped_within_two_seconds() -> None:
+    """Drafts that bring a third of what was promised end, and are tried again later."""
+    planner, chance = planner_with(8), random.Random(2)
+    assert planner.plan.kind
+    now_s = run(planner, 0.3, 2.0, 0.0, chance)
+    kinds = set()
+    while now_s < 10.0:
+        now_s = run(planner, 0.3, 0.1, now_s, chance)
+        kinds.add(planner.plan.kind)
+    assert 0 in kinds
+    assert planner.plan.kind == 0 or len(kinds) > 1
+
+
+def test_veto_holds_longer_each_time() -> None:
+    """Where every kind of plan disappoints, a minute is spent mostly in plain decoding."""
+    planner, chance, now_s, plain = planner_with(8), random.Random(3), 0.0, 0
+    for _ in range(120):
+        now_s = run(planner, 0.25, 0.5, now_s, chance)
+        plain += planner.plan.kind == 0
+    assert plain > 72
+
+
+def test_lucky_rounds_of_one_session_do_not_move_the_plan() -> None:
+    """A profile that jumps for a single round changes neither price nor kind for 16 sessions."""
+    planner = planner_with(16)
+    first = planner.plan
+    planner.put(3, profile_of(0.3))
+    planner.update(1.0)
+    assert (planner.plan.price, planner.plan.kind) == (first.price, first.kind)
+
+
+def test_plans_for_nobody_when_all_have_gone() -> None:
+    """When the last session has ended the plan is for nobody, and the next one gets a plan of its own."""
+    planner = planner_with(2)
+    planner.remove(0)
+    planner.remove(1)
+    assert planner.update(5.0).kind == 0
+    planner.put(9, profile_of(0.9))
+    assert planner.update(6.0).kind
