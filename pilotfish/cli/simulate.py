@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +77,7 @@ def simulate(
       pilotfish simulate --placement remote,shared --drafter 1b --arms plain,4,ours
       pilotfish simulate --trace monday.jsonl --verifiers 8 --arms plain,ours
     """
+    _need_numpy()
     from benchmarks.simulator import picture, scenario
     from benchmarks.simulator import trace as arrivals
     from benchmarks.simulator.world import Workload
@@ -115,6 +117,11 @@ def simulate(
         return
     terminal.write(_headline(deployment_facts(deployment)) + "\n")
     terminal.out.print(_table(rows))
+
+
+def _need_numpy() -> None:
+    if find_spec("numpy") is None:
+        raise ConfigurationError("simulate needs numpy; install it with: pip install numpy")
 
 
 def _cases(
