@@ -270,11 +270,15 @@ class SessionEstimator:
 
     def _losses(self, evidence: Evidence, rates: Sequence[float]) -> list[float]:
         """By way: log loss, in nats, of what it would have foretold of this round."""
+        nodes = list(zip(rates, evidence.num_kept, evidence.num_tried, strict=True))
         losses = []
         for way in range(self._weights.num_ways):
-            odds, loss = self._odds(way), 0.0
-            for rate, kept, tried in zip(rates, evidence.num_kept, evidence.num_tried, strict=True):
+            odds, likelihood, loss = self._odds(way), 1.0, 0.0
+            for rate, kept, tried in nodes:
                 bounded = min(0.999, max(0.001, rate * odds / (1.0 - rate + rate * odds)))
-                loss -= kept * math.log(bounded) + (tried - kept) * math.log(1.0 - bounded)
-            losses.append(loss)
+                if tried == 1.0 and kept in {0.0, 1.0}:  # the usual case: one logarithm will do for all
+                    likelihood *= bounded if kept else 1.0 - bounded
+                else:
+                    loss -= kept * math.log(bounded) + (tried - kept) * math.log(1.0 - bounded)
+            losses.append(loss - math.log(max(likelihood, 1e-300)))
         return losses
