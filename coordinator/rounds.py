@@ -236,16 +236,16 @@ class RoundLoop:
             self._record.drop("stale")
             return None
         num_known = self._committed.position - verdict.position
-        if num_known == 0:
-            return verdict
         if num_known < 0:
             await self._reopen("gap")
             return None
+        if self._contradicts(verdict):
+            await self._reopen("contradiction")  # its position cannot be right, and what follows there neither
+            return None
+        if num_known == 0:
+            return verdict
         if num_known >= len(verdict.tokens):
             self._record.drop("duplicate")
-            return None
-        if list(verdict.tokens[:num_known]) != self._committed.tokens[verdict.position :]:
-            await self._reopen("contradiction")  # its position cannot be right, and what follows there neither
             return None
         return replace(
             verdict,
@@ -253,6 +253,14 @@ class RoundLoop:
             tokens=verdict.tokens[num_known:],
             kinds=verdict.kinds[num_known:],
         )
+
+    def _contradicts(self, verdict: Verdict) -> bool:
+        """Whether the verdict goes on from other tokens than those that are known, or repeats them wrongly."""
+        position, committed = verdict.position, self._committed
+        repeated = committed.tokens[position : position + len(verdict.tokens)]
+        if list(verdict.tokens[: len(repeated)]) != repeated:
+            return True
+        return verdict.prefix_hash is not None and verdict.prefix_hash != committed.hashes.at(position)
 
     # -- emit --------------------------------------------------------------------------------------------------------
 

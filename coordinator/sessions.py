@@ -9,9 +9,9 @@ from typing import Final
 
 from coordinator.peers import DrafterPeer, Inbox, VerifierPeer
 from coordinator.record import RoundUnderway
-from pilotfish import prefix
 from pilotfish.draft import Draft
 from pilotfish.messages import Close, DraftPart, DraftRequest, Open, TraceContext, Work
+from pilotfish.prefix import PrefixHashes
 from pilotfish.price import Profile, differ
 from pilotfish.wire.values import MAX_CHUNK_TOKENS, SESSION_ID_BYTES
 
@@ -21,12 +21,16 @@ UNLIMITED: Final = 1 << 40  # tokens; the context of a drafter without one
 class Committed:
     """The tokens of a request that can no longer change."""
 
-    __slots__ = ("num_prompt", "prefix_hash", "tokens")
+    __slots__ = ("hashes", "num_prompt", "tokens")
 
     def __init__(self, prompt: Sequence[int], output_so_far: Sequence[int] = ()) -> None:
         self.num_prompt = len(prompt)
         self.tokens = [*prompt, *output_so_far]
-        self.prefix_hash = prefix.extend(prefix.EMPTY, self.tokens)
+        self.hashes = PrefixHashes(self.tokens)
+
+    @property
+    def prefix_hash(self) -> int:
+        return self.hashes.last
 
     @property
     def position(self) -> int:
@@ -46,7 +50,7 @@ class Committed:
 
     def extend(self, tokens: Sequence[int]) -> None:
         self.tokens += tokens
-        self.prefix_hash = prefix.extend(self.prefix_hash, tokens)
+        self.hashes.extend(tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,7 @@ class Verdict:
     queue_us: int = 0
     pass_us: int = 0
     pass_positions: int = 0
+    prefix_hash: int | None = None  # of the tokens before `position`; None: not said
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,13 @@ def write_answer(message: FromVerifier, incarnation: int) -> verifier_pb2.Verify
     match message:
         case Verdict():
             return verifier_pb2.VerifyAnswer(
-                header=header(message.session, incarnation, message.position, round=message.round),
+                header=header(
+                    message.session,
+                    incarnation,
+                    message.position,
+                    prefix_hash=message.prefix_hash or 0,
+                    round=message.round,
+                ),
                 verdict=_write_verdict(message),
             )
         case Opened():
@@ -280,4 +286,5 @@ def _read_verdict(head: peer_pb2.Header, proto: verifier_pb2.Verdict, limits: Li
         queue_us=proto.queue_us,
         pass_us=proto.pass_us,
         pass_positions=proto.pass_positions,
+        prefix_hash=head.prefix_hash or None,
     )
