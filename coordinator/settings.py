@@ -92,4 +92,9 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
                 f"patience_ms is {self.patience_ms}, under draft_deadline_ms of {self.draft_deadline_ms}: drafts would "
                 "come when nobody waits for them any more"
             )
+        if self.lease_s * 1e3 <= self.patience_ms:
+            raise ValueError(
+                f"lease_s is {self.lease_s}, not over patience_ms of {self.patience_ms}: peers would free a session "
+                "while it waits for its draft"
+            )
         return self

@@ -293,6 +293,7 @@ class Engine:
                 continue
             if not self._seats.holds(session) and (self._num_waiting or not self._seats.take(session)):
                 self._num_waiting += 1
+                session.renew(now_s)
                 continue
             claim = self._claims[session.key] = session.claim(now_s)
             candidates.append(
@@ -309,6 +310,8 @@ class Engine:
                     nodes_per_draft=session.nodes_per_draft,
                 )
             )
+            if candidates[-1].has_work:
+                session.renew(now_s)
         return candidates
 
     # -- forward -----------------------------------------------------------------------------------------------------
@@ -386,6 +389,7 @@ class Engine:
         decided = iter(outcomes)
         for ride in rides:
             ride.session.last_pass = self._num_passes
+            ride.session.renew(self._last_pass.ended_s)
             if ride.claim is None:
                 self.pool.advance(ride.session.key, ride.num_computed)
                 continue

@@ -77,7 +77,7 @@ class Session:
     held_until_s: float
     lease_s: float
     now_s: InitVar[float]
-    lease_until_s: float = field(init=False)
+    lease_until_s: float = field(init=False, default=-inf)
     tokens: list[int] = field(init=False)
     kinds: list[TokenKind] = field(init=False, default_factory=list)  # of the tokens committed here
     hashes: PrefixHashes = field(init=False)
@@ -96,7 +96,7 @@ class Session:
     nodes_per_draft: float = field(init=False, default=1.0)  # smoothed
 
     def __post_init__(self, now_s: float) -> None:
-        self.lease_until_s = now_s + self.lease_s
+        self.renew(now_s)
         self.tokens = list(self.opened.tokens)
         self.hashes = PrefixHashes(self.tokens)
         self.free_until = len(self.tokens) + self.opened.grant
@@ -104,6 +104,10 @@ class Session:
     @property
     def start(self) -> int:
         return len(self.opened.prompt) + len(self.opened.output_so_far)
+
+    def renew(self, now_s: float) -> None:
+        """Count the lease from now: for a caller that is heard of, and while it is we who keep it waiting."""
+        self.lease_until_s = max(now_s + self.lease_s, self.lease_until_s)
 
     # -- what a pass asks --------------------------------------------------------------------------------------------
 
@@ -174,6 +178,7 @@ class Session:
             queue_us=decision.queue_us,
             pass_us=decision.pass_us,
             pass_positions=decision.pass_positions,
+            prefix_hash=self.hashes.at(position),
         )
         return self.last_verdict
 
@@ -196,7 +201,7 @@ class Session:
         Args:
             cut: why the draft is less than was sent, where it is; counted.
         """
-        self.lease_until_s = now_s + self.lease_s
+        self.renew(now_s)
         has_moved, self.stream = stream != self.stream, stream
         if refusal := self._refusal(work):
             return [refusal]
@@ -228,7 +233,8 @@ class Session:
             return None
         if not self.start <= num_known <= len(self.tokens) or tuple(self.tokens[:num_known]) != opened.tokens:
             return None
-        self.stream, self.lease_until_s = stream, now_s + self.lease_s
+        self.stream = stream
+        self.renew(now_s)
         return [self._since(num_known, None)] if num_known < len(self.tokens) else []
 
     def _refusal(self, work: Work) -> Refusal | None:
@@ -273,6 +279,7 @@ class Session:
             num_drafted=0,
             num_accepted=0,
             finish=self.finish,
+            prefix_hash=self.hashes.at(position),
         )
 
     def _grant(self, work: Work, now_s: float) -> None:

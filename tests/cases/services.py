@@ -222,10 +222,10 @@ async def serve(
     """One of each. At the end nothing may be left of any request: no session, no page of KV."""
     async with start(folder, table) as starts:
         deciding = await starts.verifier(**(verifier or {}))
-        proposing = await starts.drafter(speculators, options=options, **(drafter or {}))
+        proposing = await starts.drafter(speculators or ["ngram"], options=options, **(drafter or {}))
         coordinating = await starts.coordinator(
             [deciding.server.address],
-            [proposing.server.address] if speculators else [],
+            [proposing.server.address] if speculators else [],  # without any, nobody knows of the drafter
             policy=policy,
             **(coordinator or {}),
         )

@@ -80,7 +80,7 @@ async def test_abandoned_sessions_end_with_their_lease(serve: Serve, monkeypatch
     """Sessions of a coordinator that vanishes without a word are freed by both sides when their lease is over."""
     # seen in tt-inference-server#4691
     slow = dict(RANDOM) | {"pass_us": [[1, 20000]]}
-    async with serve(slow, coordinator={"lease_s": 0.3}) as services:
+    async with serve(slow, coordinator={"lease_s": 0.3, "patience_ms": 200.0, "draft_deadline_ms": 100.0}) as services:
         stuck = services.generate("ab", max_tokens=4000, speculation=Speculation(is_off=True))
         drafted = services.generate("ba", max_tokens=4000, speculation=drafts("Perfect", 2))
         await asyncio.gather(anext(stuck), anext(drafted))

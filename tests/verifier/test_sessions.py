@@ -16,6 +16,7 @@ def test_a_session_that_is_not_heard_of_is_gone_after_its_lease() -> None:
     """An abandoned session frees its KV when its lease ends, its caller is told, and later items are refused."""
     bench = Bench(TABLE)
     session = bench.session(PROMPT, grant=2, lease_s=10.0)
+    bench.settle()
     bench.advance(9.0)
     assert bench.engine.load().num_kv_pages_used > 0
     bench.advance(1.5)
@@ -36,6 +37,25 @@ def test_every_item_renews_the_lease() -> None:
         bench.settle()
     assert session.refusals == []
     assert len(session.output) == 4
+
+
+def test_the_lease_does_not_run_while_the_verifier_owes_something() -> None:
+    """A session that waits for KV longer than its lease keeps its place; abandoned, it ends a lease after its turn."""
+    bench = Bench(TABLE, num_pages=8, page_size=4)
+    first = bench.session([1] * 20, max_tokens=10, lease_s=10.0)
+    waiting = bench.session([2] * 20, max_tokens=10, lease_s=10.0, grant=4)
+    for _ in range(5):
+        bench.advance(9.0)
+        first.work(grant=1)
+        bench.settle()
+    assert bench.engine.load().num_queued == 1
+    first.close()
+    bench.settle()
+    assert waiting.output == greedy(TABLE, [2] * 20, 4)
+    assert waiting.refusals == []
+    bench.advance(10.5)
+    assert [refusal.reason for refusal in waiting.refusals] == ["unknown_session"]
+    assert bench.engine.load().num_sessions == bench.engine.load().num_kv_pages_used == 0
 
 
 def test_sessions_of_two_callers_with_one_id_are_two_sessions() -> None:
