@@ -121,9 +121,9 @@ class Engine:
         return self._commands.qsize()
 
     @property
-    def has_unfinished(self) -> bool:
-        """Whether a session could still commit something."""
-        return any(session.finish is None for session in list(self.sessions.values()))
+    def unfinished(self) -> list[Session]:
+        """Sessions that could still commit something."""
+        return [session for session in list(self.sessions.values()) if session.finish is None]
 
     def stalled_s(self, now_s: float) -> float:
         """For how long it has been at one and the same turn; 0 while it waits for something to do."""

@@ -142,10 +142,14 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
         engine = self._engine
         if engine is not None:
             engine.is_draining = True
-            while engine.has_unfinished:
+            while self._has_listeners(engine):
                 self._delivered.clear()
                 await self._delivered.wait()
         self._streams.close()
+
+    def _has_listeners(self, engine: Engine) -> bool:
+        """Whether a session could still commit something that somebody is there to hear."""
+        return any(self._queue_of(session.stream, session.key.caller) is not None for session in engine.unfinished)
 
     async def stop(self) -> None:
         """End the engine after the pass it is in."""
@@ -213,6 +217,7 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
                 yield write_frame(items, self._load)
         finally:
             del self._by_number[number]
+            self._delivered.set()  # nothing more will be, here
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

@@ -184,4 +184,4 @@ def test_a_draining_verifier_takes_no_session_and_finishes_those_it_has() -> Non
     bench.settle()
     assert [refusal.reason for refusal in late.refusals] == ["unavailable"]
     assert session.output == TEXT[:5]
-    assert not bench.engine.has_unfinished
+    assert not bench.engine.unfinished
