@@ -184,8 +184,7 @@ class Start:
             | patient
             | settings
         )
-        tokenizer = load_tokenizer(f"table:{self.table}")
-        service = CoordinatorService(chosen, tokenizer, policy=policy, telemetry=telemetry)
+        service = CoordinatorService(chosen, load_tokenizer(chosen.model), policy=policy, telemetry=telemetry)
         server = Server(COORDINATOR, "127.0.0.1", 0)
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(service, server.grpc)
         await server.start()

@@ -86,7 +86,7 @@ async def test_clients_that_leave_at_any_moment_leave_nothing(serve: Serve, gamm
             for name in ("Perfect", "Part", "Fork")
         ]
         staying = services.complete("ac", max_tokens=40, speculation=drafts("Part", 3))
-        *_, answer = await asyncio.gather(*leaving, staying)
+        _, answer = await asyncio.gather(asyncio.gather(*leaving), staying)
         assert answer.ids == services.greedy("ac", 40)
 
 
