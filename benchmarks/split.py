@@ -57,8 +57,10 @@ def run(
     """Measure, print and write."""
     plan = Plan(prompts(COPY_HEAVY, per_set=per_set), max_tokens)
     with setup.arms(has_library=False, has_one_process=True) as arms:
-        measurements = list(interleaved(arms, plan, encode, progress(len(plan) * len(arms))))
-    names = [arm.name for arm in arms if not arm.name.startswith(ONE_PROCESS)]
+        known = {arm.name for arm in arms}
+        paired = [arm for arm in arms if arm.name.startswith(ONE_PROCESS) or ONE_PROCESS + arm.name in known]
+        measurements = list(interleaved(paired, plan, encode, progress(len(plan) * len(paired))))
+    names = [arm.name for arm in paired if not arm.name.startswith(ONE_PROCESS)]
     costs = [cost(name, measurements) for name in names]
     head = (
         "arm",
