@@ -14,12 +14,13 @@ from typing import Final
 
 from coordinator.outlook import Outlook
 from coordinator.policy import Decision, FixedPolicy, Reason, Snapshot, clip
-from pilotfish.messages import Objective, Speculation
+from pilotfish.messages import Objective, Speculation, VerifierLoad
 from pilotfish.price import Choice, Plan, Profile, choose
 
 WEIGHTS: Final = {Objective.LATENCY: 0.5, Objective.BALANCED: 1.0, Objective.THROUGHPUT: 2.0}  # of the price
 EXPLORE_SHARE: Final = 0.02  # of the tokens may go into drafts that are not expected to pay
 EXPLORE_GAMMA: Final = 3
+FEW_ROUNDS: Final = 4  # with a draft: fewer say little of a session
 EXPLORE_DEEPER: Final = 24  # every so many rounds a session that drafts tries one node more
 FREE_SHARE: Final = 0.02  # of a pass: a drafter that takes less costs nothing to ask
 MIN_PRICE: Final = 0.05  # of a position, where the verifier has room: drafts are not quite for nothing
@@ -67,11 +68,21 @@ class AdaptivePolicy:
         if drafter.start_us + drafter.token_us * cap.gamma <= FREE_SHARE * pass_us:
             gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
             return Decision(gamma, reason, is_held=False)
-        share = EXPLORE_SHARE / math.sqrt(max(1, load.num_sessions))  # all of a kind learn from one
-        cost = 1.0 + EXPLORE_GAMMA * load.saturation
-        if snapshot.chance < share / cost:
+        if snapshot.chance < _explore_share(load, outlook):
             return Decision(min(EXPLORE_GAMMA, cap.gamma), "explore", is_held=False)
         return Decision(0, reason)
+
+
+def _explore_share(load: VerifierLoad, outlook: Outlook) -> float:
+    """Share of the tokens after which a session that runs free tries a draft.
+
+    The less the dearer a position is, where a try costs more and drafts pay less. One that was hardly tried yet may be
+    unlike its kind; once it was, all of a kind learn from one.
+    """
+    cost = 1.0 + EXPLORE_GAMMA * load.saturation
+    if outlook.num_rounds < FEW_ROUNDS:
+        return EXPLORE_SHARE / cost**2
+    return EXPLORE_SHARE / cost / math.sqrt(max(1, load.num_sessions))
 
 
 def lone_plan(snapshot: Snapshot) -> Plan:

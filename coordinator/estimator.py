@@ -23,6 +23,7 @@ FIRST_RATE = 0.7  # of the first node, before anything is known: optimistic, so 
 FIRST_WEIGHT = 2.0  # trials that guess is worth
 MIN_RATE = 0.01  # no session is surer than this and its complement
 FADE_TOKENS = 5  # tokens without a draft that make a session's rounds as old as one round does
+FADE_MEMORY = 0.95  # however long its rounds count
 WAY_GAIN = 0.5  # nats by which another way must have been better
 FORMAT_VERSION = 1
 
@@ -33,7 +34,7 @@ class Weights:
 
     kind_memory: float = 400.0  # trials a kind remembers at each depth, about
     depth_weight: float = 4.0  # trials the depth above is worth
-    session_memories: tuple[float, ...] = (0.5, 0.75, 0.92)  # of a session's counts, left after a round: ways to try
+    session_memories: tuple[float, ...] = (0.5, 0.85, 0.98)  # of a session's counts, left after a round: ways to try
     session_weights: tuple[float, ...] = (2.0, 8.0, 32.0)  # trials the kind is worth against them: ways to try
     way_memory: float = 0.995  # of how well each way foretold, left after a round of the kind
     first_way: int = 4  # before anything is known: index over memories, then weights
@@ -245,7 +246,7 @@ class SessionEstimator:
         So a bad spell ends by itself: the session leans on its kind again, and a draft is tried.
         """
         for own, memory in zip(self._own, self._weights.session_memories, strict=True):
-            share = memory ** (num_tokens / FADE_TOKENS)
+            share = min(memory, FADE_MEMORY) ** (num_tokens / FADE_TOKENS)
             own.kept, own.expected, own.tried = own.kept * share, own.expected * share, own.tried * share
 
     def survival(self, num_depths: int) -> tuple[float, ...]:
