@@ -22,6 +22,7 @@ class Chaos:
     drop: float = 0.0  # it does not come at all
     garbage: float = 0.0  # a frame like it, with values that cannot be, comes before it
     cut: float = 0.0  # it is lost and the stream breaks
+    most_cuts: int = 4  # and no more
     counts: Counter[str] = field(default_factory=Counter)
     _chance: random.Random = field(init=False)
     _past: list[Any] = field(default_factory=list)
@@ -32,7 +33,7 @@ class Chaos:
     def __call__(self, frame: Any) -> Sequence[Any]:
         """What is passed on for a frame."""
         passed: list[Any] = []
-        if self._happens("cut"):
+        if self.counts["cut"] < self.most_cuts and self._happens("cut"):
             raise Cut
         if self._past and self._happens("replay"):
             passed.append(self._chance.choice(self._past))

@@ -15,11 +15,11 @@ from tests.cases.conftest import Serve
 from tests.cases.services import Services, drafts
 
 NUM_TOKENS = 300  # a hundred runs of three
-NUM_REQUESTS = {  # by drafter and γ: 20,000 runs
-    ("Perfect", 1): 20, ("Perfect", 3): 20, ("Perfect", 5): 20, ("Perfect", 8): 20,
-    ("Noise", 1): 25, ("Noise", 3): 25,
-    ("Adverse", 1): 20,
-    ("Part", 2): 25, ("Part", 4): 25,
+NUM_REQUESTS = {  # by drafter and γ: 12,000 runs
+    ("Perfect", 1): 12, ("Perfect", 3): 12, ("Perfect", 5): 12, ("Perfect", 8): 12,
+    ("Noise", 1): 14, ("Noise", 3): 14,
+    ("Adverse", 1): 14,
+    ("Part", 2): 15, ("Part", 4): 15,
 }  # fmt: skip
 
 
@@ -48,15 +48,15 @@ async def texts(services: Services, speculations: Sequence[Speculation], samplin
 
 @pytest.mark.parametrize("rule", list(Rule))
 async def test_counts_of_three_tokens_follow_the_table(serve: Serve, rule: Rule) -> None:
-    """Under each rule 20,000 runs, drafted perfectly, at random, one-hot right and wrong, have the table's law.
+    """Under each rule 12,000 runs, drafted perfectly, at random, one-hot right and wrong, have the table's law.
 
     Chi-square over all 27 runs of three: false alarm 1e-4 for all and as much for the four drafters; a law that is off
-    by 0.035 in total variation is seen with 99.9%.
+    by 0.05 in total variation is seen with 99.9%.
     """
     # seen in vllm#7627, vllm#5313, ml-recurrent-drafter#6, vllm-ascend#2881
     sampling = Sampling(0.8)
     asked = [(name, gamma) for (name, gamma), number in NUM_REQUESTS.items() for _ in range(number)]
-    assert power(len(asked) * NUM_TOKENS // 3, 0.035) > 0.999
+    assert power(len(asked) * NUM_TOKENS // 3, 0.05) > 0.999
     async with serve(runs_table()) as services:
         answers = await texts(services, [drafts(name, gamma, rule) for name, gamma in asked], sampling)
         law = law_of_runs(services.table, sampling)
@@ -66,7 +66,7 @@ async def test_counts_of_three_tokens_follow_the_table(serve: Serve, rule: Rule)
             some = [answer for answer, (name, _) in zip(answers, asked, strict=True) if name == drafter]
             assert p_value(count(answer.ids for answer in some), law) > FALSE_ALARM / 4, drafter
             num_accepted = sum(answer.statistics.num_accepted_tokens for answer in some)
-            assert num_accepted > 1000 if drafter != "Adverse" else num_accepted == 0  # its tokens are impossible
+            assert num_accepted > 300 if drafter != "Adverse" else num_accepted == 0  # its tokens are impossible
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_liar_is_seen_by_the_counts(serve: Serve) -> None:
     async with serve(runs_table(), speculators=["Liar"], options=["lie=claim"]) as services:
         law = law_of_runs(services.table, sampling)
         for rule, is_exact in ((Rule.BLOCK, False), (Rule.MATCH, True)):
-            answers = await texts(services, [drafts("Liar", 1, rule) for _ in range(16)], sampling)
+            answers = await texts(services, [drafts("Liar", 1, rule) for _ in range(6)], sampling)
             assert (p_value(count(answer.ids for answer in answers), law) > FALSE_ALARM) is is_exact
 
 
@@ -115,7 +115,7 @@ async def test_a_round_of_a_perfect_drafter_gives_two_tokens(serve: Serve) -> No
     # seen in speculative-sampling#3
     sampling = Sampling(1.0)
     async with serve(runs_table()) as services:
-        answers = await texts(services, [drafts("Perfect", 1, Rule.TOKEN)] * 24, sampling)
+        answers = await texts(services, [drafts("Perfect", 1, Rule.TOKEN)] * 12, sampling)
         assert p_value(count(answer.ids for answer in answers), law_of_runs(services.table, sampling)) > FALSE_ALARM
         for answer in answers:
             assert answer.statistics.acceptance_rate is not None

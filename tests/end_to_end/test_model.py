@@ -17,7 +17,7 @@ PROMPTS = [
     "def area(width, height):\n    return width * height\n\ndef perimeter(width, height):\n    return",
     "The pilot fish swims ahead of the shark because",
 ]
-NUM_TOKENS = 24
+NUM_TOKENS = 16
 
 
 def of_the_library(directory: Path, prompts: list[str]) -> list[list[int]]:
@@ -48,7 +48,7 @@ async def test_greedy_text_is_the_librarys(smollm2: Path) -> None:
         coordinator = await starts.coordinator([verifier.server.address], [drafter.server.address], model=str(smollm2))
         await until(lambda: all(peer.is_up for peer in coordinator.service.roster.describe()))
         ways = [Speculation(is_off=True)]
-        ways += [Speculation(gamma=gamma, speculator="ngram") for gamma in (1, 4, 8)]
+        ways += [Speculation(gamma=gamma, speculator="ngram") for gamma in (1, 8)]
         ways += [Speculation(gamma=4, speculator="model")]
         answers = await asyncio.gather(
             *(
