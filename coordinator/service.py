@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic_ns
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE = "pilotfish.v1.Coordinator"
 VERSION = version("pilotfish")
+LONG_BYTES = 1 << 15  # of a request: some milliseconds to put into tokens
 
 
 class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
@@ -185,13 +187,16 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             await self.roster.wait_for_verifier(settings.failover_s)
         wanted = request.speculation.speculator
         self.roster.check_speculator(wanted)
-        return admit(
+        admitting = partial(
+            admit,
             request,
             self._served(),
             speculator=None if request.speculation.is_off else wanted or self._default_speculator(),
             lease_s=settings.lease_s,
             max_gamma=settings.max_gamma,
         )
+        # A long text takes as long as many rounds to put into tokens; the others' rounds do not wait for that.
+        return await asyncio.to_thread(admitting) if proto.ByteSize() > LONG_BYTES else admitting()
 
     def _served(self) -> Served:
         infos = self._verifier_infos()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from pilotfish.errors import InvalidArgument
@@ -46,7 +46,7 @@ def make_request(prompt: Prompt, **options: Unpack[Options]) -> Request:
         if value is not None and not (isinstance(value, int) and 0 <= value < 1 << bits):
             raise InvalidArgument.of(field, value, f"must be a whole number from 0 to 2**{bits} - 1")
     temperature, stop = options.get("temperature"), options.get("stop") or ()
-    return Request(
+    request = Request(
         prompt=_prompt(prompt),
         sampling=Sampling(1.0 if temperature is None else temperature, options.get("top_k"), options.get("top_p")),
         seed=options.get("seed"),
@@ -61,6 +61,29 @@ def make_request(prompt: Prompt, **options: Unpack[Options]) -> Request:
         workload=options.get("workload") or "",
         objective=options.get("objective"),
     )
+    for field, text in _texts(request):
+        _check_text(field, text)
+    return request
+
+
+def _texts(request: Request) -> Iterator[tuple[str, str]]:
+    match request.prompt:
+        case str(text):
+            yield "prompt", text
+        case Chat(messages):
+            yield from (("prompt", text) for message in messages for text in (message.role, message.content))
+    yield from (("stop", text) for text in request.stop)
+    yield "model", request.model or ""
+    yield "workload", request.workload
+    yield "speculation.speculator", request.speculation.speculator or ""
+
+
+def _check_text(field: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start : error.start + 1]
+        raise InvalidArgument.of(field, half, "this is half of a character (a lone surrogate); leave it out") from error
 
 
 def _prompt(prompt: Prompt) -> str | Chat | tuple[int, ...]:

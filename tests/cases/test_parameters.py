@@ -141,6 +141,10 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"model": "other"}, "other"),
     ({"speculation": Speculation(speculator="fortune")}, "fortune"),
     ({"seed": 1, "temperature": 1.0, "speculation": Speculation(rule=Rule.BLOCK)}, "block"),
+    ({"prompt": "ab\ud800"}, "surrogate"),
+    ({"prompt": [{"role": "user", "content": "\udcff"}]}, "surrogate"),
+    ({"stop": ["a", "\ud800"]}, "stop"),
+    ({"model": "\ud800"}, "model"),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.errors import Overloaded, PilotfishError, PoolFull
+from pilotfish.errors import Overloaded, PilotfishError, PoolFull, PromptTooLong
 from pilotfish.messages import Speculation
 from pilotfish.telemetry import Metric
 from tests.cases.conftest import Serve
@@ -157,6 +157,24 @@ async def test_a_long_prompt_is_taken_in_parts(serve: Serve) -> None:
         short = await services.complete("abc", max_tokens=20, speculation=drafts("Part", 4))
         assert short.ids == services.greedy("abc", 20)
         assert (await long).ids == services.greedy(prompt, 20)
+
+
+async def test_a_text_far_too_long_holds_up_nobody(serve: Serve) -> None:
+    """While a text of megabytes is put into tokens, only to be refused, other requests come to their end."""
+    async with serve() as services:
+        done: list[str] = []
+
+        async def refused() -> None:
+            with pytest.raises(PromptTooLong, match="5000000 tokens"):
+                await services.complete("a" * 5_000_000)
+            done.append("refused")
+
+        async def served() -> None:
+            assert (await services.complete(max_tokens=10)).ids == services.greedy("abc", 10)
+            done.append("served")
+
+        await asyncio.gather(refused(), served(), served())
+        assert done == ["served", "served", "refused"]
 
 
 async def test_a_speculator_that_nobody_has_any_more_is_done_without(serve: Serve) -> None:
