@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pilotfish.errors import PilotfishError
 from verifier.settings import VerifierSettings
 
+SWITCH_S = 0.0005
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run until stopped; the exit status: 0, or 2 where the settings or the model make no sense."""
@@ -20,6 +22,8 @@ def main(arguments: Sequence[str]) -> int:
         logging.getLogger("verifier").info("settings:\n%s", settings.describe())
         # Threads that spin while they wait take the cores from the processes beside this one; read when torch loads.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        # The engine's thread and the event loop share the interpreter: neither may keep the other waiting for 5 ms.
+        sys.setswitchinterval(SWITCH_S)
         from verifier.service import run
 
         asyncio.run(run(settings))

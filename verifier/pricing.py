@@ -38,7 +38,7 @@ class Pricing:
         self.curve = curve
         self._context_tokens = 0.0  # of a session, smoothed
         self._planner = Planner(self._cost, max_gamma, now_s)
-        self._last_shape = PassShape(0)
+        self.saturation = 0.0  # of the last pass, in [0, 1]
 
     @property
     def plan(self) -> Plan:
@@ -53,11 +53,6 @@ class Pricing:
     def plain_s(self) -> float:
         """Length of a pass if every session ran free; 0: there is none."""
         return self._planner.plain_s
-
-    @property
-    def saturation(self) -> float:
-        """Of the last pass, in [0, 1]."""
-        return self.curve.saturation(self._last_shape)
 
     def put(self, session: Hashable, profile: Profile) -> None:
         """A session is there, or what is known of it has changed."""
@@ -74,7 +69,7 @@ class Pricing:
             self.curve.observe(shape, record.length_s)
             self._context_tokens += 0.1 * (brought.num_context_tokens / record.num_sequences - self._context_tokens)
             self._planner.observe(brought.num_tokens, record.ended_s - brought.since_s)
-            self._last_shape = shape
+            self.saturation = self.curve.saturation(shape)
         self._planner.update(record.ended_s)
 
     def _cost(self, num_sessions: int) -> Curve:
