@@ -12,6 +12,7 @@ from coordinator.peers import DrafterPeer, Inbox
 from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
 from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo
+from pilotfish.errors import Overloaded
 from pilotfish.messages import DrafterLoad, DraftPart, Refusal
 
 _FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
@@ -75,7 +76,11 @@ class Drafting:
             self._retry_at_s = now_s + _FIRST_RETRY_S
             return
         self.session = DrafterSession(peer, self._committed, self._tempo)
-        self.session.open(self._inbox, self._admitted.opening, self._record.context)
+        try:
+            self.session.open(self._inbox, self._admitted.opening, self._record.context)
+        except Overloaded:
+            self.lose("unread")
+            return
         self.meter = Meter(self._estimator.session(self._kind(peer)), peer.round_trip_us / 1e6)
 
     def _kind(self, peer: DrafterPeer) -> Kind:
@@ -89,7 +94,10 @@ class Drafting:
         """Ask for the round's draft."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
         self._asked_s = asyncio.get_running_loop().time()
-        self.session.propose(round_)
+        try:
+            self.session.propose(round_)
+        except Overloaded:  # it has not read for so long that no more can wait for it
+            self.lose("unread")
 
     @property
     def is_silent(self) -> bool:

@@ -155,6 +155,8 @@ class RoundLoop:
         )
         self._round.is_held, self._round.patience_us = decision.is_held, self._patience_us(decision)
         self._drafting.ask(self._round)
+        if self._drafting.session is None:
+            self._draft_no_more()
         if verifier.is_low if not verifier.is_held else not decision.is_held:
             verifier.renew(self._next_number())
 

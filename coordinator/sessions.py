@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from coordinator.peers import DrafterPeer, Inbox, VerifierPeer
 from coordinator.record import RoundUnderway
 from pilotfish.draft import Draft
+from pilotfish.errors import Overloaded
 from pilotfish.messages import Close, DraftPart, DraftRequest, Open, TraceContext, Work
 from pilotfish.prefix import PrefixHashes
 from pilotfish.price import Profile, differ
@@ -199,7 +201,8 @@ class VerifierSession:
     def close(self) -> None:
         self.is_open = False
         self.peer.detach(self.id)
-        self.peer.send(Close(self.id, self.incarnation))
+        with suppress(Overloaded):  # it does not read; its lease frees the session
+            self.peer.send(Close(self.id, self.incarnation))
 
 
 class DrafterSession:
@@ -265,4 +268,5 @@ class DrafterSession:
 
     def close(self) -> None:
         self.peer.detach(self.id)
-        self.peer.send(Close(self.id, self.incarnation))
+        with suppress(Overloaded):  # it does not read; its lease frees the session
+            self.peer.send(Close(self.id, self.incarnation))

@@ -70,7 +70,8 @@ def measure(
 def simulated(table: TableFile, max_positions: int) -> CostCurve:
     """The curve of a table model that simulates the length of its passes."""
     curve = CostCurve(knots_up_to(max_positions))
-    curve.fit([PassShape(n) for n in curve.knots], [table.pass_time_us(n) / 1e6 for n in curve.knots])
+    seconds = [max(table.pass_time_us(n), 1.0) / 1e6 for n in curve.knots]  # no pass takes no time at all
+    curve.fit([PassShape(n) for n in curve.knots], seconds)
     return curve
 
 

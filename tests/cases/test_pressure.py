@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pilotfish.errors import Overloaded, PilotfishError, PoolFull, PromptTooLong
-from pilotfish.messages import Speculation
+from pilotfish.messages import Speculation, TokenKind
 from pilotfish.telemetry import Metric
 from tests.cases.conftest import Serve
 from tests.cases.services import RANDOM, Services, drafts, until
@@ -189,6 +189,52 @@ async def test_a_speculator_that_nobody_has_any_more_is_done_without(serve: Serv
         assert plain.ids == services.greedy("ab", 30)
         assert plain.statistics.num_drafts == 0
         services.drafter.service.drafter.stop()
+
+
+async def test_a_drafter_that_reads_no_more_costs_drafts_only(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what waits for a drafter has no more room requests go on without it, and with it when it reads again."""
+
+    def full(message: object) -> None:
+        raise Overloaded("it does not read")
+
+    async with serve(SLOW) as services:
+        stream = services.generate("ab", max_tokens=120, speculation=drafts("Perfect", 3))
+        ids = list((await anext(stream)).ids)
+        (peer,) = services.coordinator.service.roster.drafters.values()
+        with monkeypatch.context() as patched:
+            patched.setattr(peer, "send", full)
+            for _ in range(10):
+                ids += (await anext(stream)).ids
+            plain = await services.complete("ac", max_tokens=30, speculation=drafts("Perfect", 3))
+            assert plain.ids == services.greedy("ac", 30)
+            assert plain.statistics.num_drafts == 0
+        chunks = [chunk async for chunk in stream]
+        ids += [token for chunk in chunks for token in chunk.ids]
+        assert tuple(ids) == services.greedy("ab", 120)
+        assert any(TokenKind.ACCEPTED in chunk.kinds for chunk in chunks)
+        left = services.drafter.service.drafter
+        left.stop()  # the session it was not told the end of, else there by lease
+
+
+async def test_a_verifier_that_reads_no_more_is_overload(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what waits for the only verifier has no more room a request is told to come again, and leaves nothing."""
+
+    def full(message: object) -> None:
+        raise Overloaded("it does not read")
+
+    async with serve() as services:
+        (peer,) = services.coordinator.service.roster.verifiers.values()
+        with monkeypatch.context() as patched:
+            patched.setattr(peer, "send", full)
+            with pytest.raises(Overloaded):
+                await services.complete(speculation=drafts("Perfect", 3))
+        assert (await services.complete()).ids == services.greedy("abc", 20)
+
+
+async def test_passes_that_take_no_time_are_served(serve: Serve) -> None:
+    """A table model whose passes are said to take 0 µs is as good as any."""
+    async with serve(dict(RANDOM) | {"pass_us": [[1, 0]]}) as services:
+        assert (await services.complete(speculation=drafts("Part", 3))).ids == services.greedy("abc", 20)
 
 
 async def test_a_stop_never_seen_is_no_burden(serve: Serve) -> None:
