@@ -77,9 +77,12 @@ class RoundLoop:
             return
         try:
             await self._choose_verifier()
+            self._draft(self._decide())
             while not self._answer.is_finished:
-                self._draft(self._decide())
-                yield self._emit(await self._verify())
+                chunk = self._emit(await self._verify())
+                if not self._answer.is_finished:
+                    self._draft(self._decide())  # before the client has the piece: its next draft is on the way
+                yield chunk
         finally:
             self.close()
 
