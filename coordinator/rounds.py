@@ -289,15 +289,11 @@ class RoundLoop:
     def _compare(self, round_: RoundUnderway, verdict: Verdict, took_ns: int) -> None:
         """Count the verdict of a session that speculates beside plain decoding; the first one read the prompt."""
         plain_us, drafter = self._opened_verifier.peer.load.plain_us, self._drafting.address
-        if drafter is None or not plain_us or not self._committed.num_output or not (round_.gamma or self._is_late):
+        does_speculate = round_.gamma > 0 or self._round is not None  # its draft is decided, or still on the way
+        if drafter is None or not plain_us or not self._committed.num_output or not does_speculate:
             return
         workload = self._admitted.request.workload
         self._means.realised.count(drafter, workload, round_.reason, len(verdict.tokens), took_ns / 1e3 / plain_us)
-
-    @property
-    def _is_late(self) -> bool:
-        """Whether a draft is on its way while the verifier commits."""
-        return self._round is not None
 
     def _end_round(self, verdict: Verdict) -> tuple[RoundUnderway, Round]:
         """The round that the verdict ends: the one whose draft it decides, or one that ran free."""
