@@ -210,7 +210,8 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
                     self._refuse(answers, refuse(_unread(engine), item.session, self.incarnation))
                 else:
                     commands.append(Command(caller, number, item, now_s, cut))
-            engine.submit(*commands)
+            if commands:
+                engine.submit(*commands)
 
         try:
             async for items in self._streams.exchange(request_iterator, take, answers):

@@ -373,6 +373,9 @@ async def test_a_flood_is_refused_while_the_engine_does_not_read(model: str, mon
         finally:
             backends[0].gate.set()
         await caller.hear()
+        engine = running.service.engine
+        while engine.num_unread:  # noqa: ASYNC110 - the engine's thread has no event to wait for
+            await asyncio.sleep(0.001)
         other = Caller(stream, running.info, PROMPT, 2)
         await other.open()
         assert [key.session for key in running.service.engine.sessions] == [other.opened.session]
