@@ -31,8 +31,10 @@ class DrafterSettings(ServiceSettings, prefix="PILOTFISH_DRAFTER_"):
     model: str | None = Field(
         default=None, description="model that drafts: a preset, a directory, a .gguf file, table:FILE.json or a hub id"
     )
-    dtype: Literal["float32", "bfloat16", "int8"] = Field(
-        default="bfloat16", description="number format of the model's weights; no choice changes what is generated"
+    dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
+        default="auto",
+        description="number format of the model's weights; no choice changes what is generated; auto: bfloat16 where "
+        "the device computes in it, else float32",
     )
     device: str = Field(
         default="auto", description="where the model runs: cpu, cuda, cuda:1, …; auto: cuda if it is there"

@@ -22,10 +22,11 @@ class VerifierSettings(ServiceSettings, prefix="PILOTFISH_VERIFIER_"):
     )
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all")
     port: Port = Field(50052, description="port to listen on; 0: any that is free")
-    dtype: Literal["float32", "bfloat16", "int8"] = Field(
-        "bfloat16",
-        description="number format of the weights: float32 also promises equal text in passes of every shape, up to "
-        "rounding; bfloat16 and int8 promise the law; a table model has float64 whatever this says",
+    dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
+        "auto",
+        description="number format of the weights; auto: bfloat16 where the device computes in it, else float32. "
+        "float32 also promises equal text in passes of every shape, up to rounding; bfloat16 and int8 promise the law; "
+        "a table model has float64 whatever this says",
     )
     device: str = Field("auto", description="where the model runs: cpu, cuda, cuda:1, …; auto: cuda if there is one")
     threads: PositiveInt | None = Field(None, description="threads of the model on a CPU; none: as torch chooses")

@@ -1,5 +1,8 @@
 """Weights laid out for this CPU: packed float32 and bfloat16, int8 with activations quantised per row.
 
+What a CPU lacks is made up for: without instructions for bfloat16 its products are computed in float32, and where sums
+of int8 products overflow (no VNNI) weights have one bit less.
+
 Stock modules stay; only their linear layers are exchanged. Layers that read the same input, as q, k and v do, become
 one product. No row of a product depends on another row: in int8 each row has its own scale.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +24,8 @@ Product: TypeAlias = Callable[[Tensor], Tensor]  # [..., in] -> [..., out]
 
 _ROWS_TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33, 64, 128)
 _TINY = 1e-30  # keeps the scale of a row of zeros finite
+_LEVELS = 127  # of int8 weights and activations, to either side of 0
+_FEW_LEVELS = 64  # of weights, where a sum of two products of whole range overflows 16 bits: 2 · 255 · 64 does not
 
 
 def packed_product(weight: Tensor, bias: Tensor | None, dtype: PackedDtype) -> Product:
@@ -30,7 +36,22 @@ def packed_product(weight: Tensor, bias: Tensor | None, dtype: PackedDtype) -> P
         bias: [out].
         dtype: int8 takes and gives what the weight's dtype is.
     """
-    return _int8_product(weight, bias) if dtype == "int8" else _float_product(weight, bias)
+    if dtype == "int8":
+        return _int8_product(weight, bias)
+    return _float_product(weight, bias) if dtype == "float32" or has_bfloat16() else _widened_product(weight, bias)
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU has the instructions that oneDNN packs bfloat16 weights for."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@cache
+def num_int8_levels() -> int:
+    """Levels of a weight to either side of 0: fewer where the CPU adds two products in 16 bits; found by trying."""
+    ones = torch.ones(1, 64)
+    is_whole = abs(_int8_with(_LEVELS, ones, None)(ones).item() - 64.0) < 0.5
+    return _LEVELS if is_whole else _FEW_LEVELS
 
 
 def row_floor(product: Product, num_inputs: int, dtype: torch.dtype) -> int:
@@ -84,13 +105,23 @@ def _float_product(weight: Tensor, bias: Tensor | None) -> Product:
     return apply
 
 
+def _widened_product(weight: Tensor, bias: Tensor | None) -> Product:
+    """The same weights and rows in float32, the result rounded once."""
+    wide = _float_product(weight.float(), None if bias is None else bias.float())
+    return lambda x: wide(x.float()).to(x.dtype)
+
+
 def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
+    return _int8_with(num_int8_levels(), weight, bias)
+
+
+def _int8_with(num_levels: int, weight: Tensor, bias: Tensor | None) -> Product:
     """Weights in int8 with a scale per output, activations in uint8 around 128 with a scale per row."""
     num_outputs, num_inputs = weight.shape
-    scales = weight.float().abs().amax(dim=1).clamp_min(_TINY) / 127.0
+    scales = weight.float().abs().amax(dim=1).clamp_min(_TINY) / num_levels
     quantised = (weight.float() / scales[:, None]).round_().to(torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(quantised, None)
-    weight_scales, zero_points = scales / 127.0, torch.zeros(num_outputs, dtype=torch.long)
+    weight_scales, zero_points = scales / _LEVELS, torch.zeros(num_outputs, dtype=torch.long)
     product = torch.ops.onednn.qlinear_pointwise.default
     half = torch.tensor(128.5)  # the conversion to uint8 cuts: floor(x + 128.5) rounds to the nearest around 128
     out_dtype = weight.dtype

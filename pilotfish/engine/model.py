@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from pilotfish.engine.attention import KEYWORD, KVTensors, TorchAttention
 from pilotfish.engine.batch import Batch
-from pilotfish.engine.linear import PackedDtype, pack, unpack
+from pilotfish.engine.linear import PackedDtype, has_bfloat16, pack, unpack
 from pilotfish.engine.selfcheck import (
     Deviation,
     check_faithful,
@@ -21,6 +22,10 @@ from pilotfish.engine.selfcheck import (
     refuse_by_config,
 )
 from pilotfish.errors import UnsupportedModel
+
+WantedDtype: TypeAlias = PackedDtype | Literal["auto"]
+
+_log = logging.getLogger(__name__)
 
 LOGIT_BYTES = 64 << 20  # logits made at a time; more only where a single sequence needs more
 
@@ -61,7 +66,7 @@ class TransformersBackend:
     @staticmethod
     def load(
         source: str | Path,
-        dtype: PackedDtype = "float32",
+        dtype: WantedDtype = "float32",
         device: torch.device | str = "cpu",
         threads: int | None = None,
         is_reproducible: bool = False,
@@ -70,7 +75,7 @@ class TransformersBackend:
 
         Args:
             source: a directory with config and weights, or a hub id.
-            dtype: of the weights.
+            dtype: of the weights; "auto": see `best_dtype`.
             device: where it runs; int8 is for the CPU.
             threads: of torch, for the whole process; None: leave as it is.
             is_reproducible: see `TransformersBackend`.
@@ -81,12 +86,16 @@ class TransformersBackend:
         """
         from transformers import AutoModelForCausalLM
 
+        if dtype == "auto":
+            dtype = best_dtype(device)
         if dtype not in get_args(PackedDtype):
-            raise ValueError(f"dtype {dtype!r} is none of {', '.join(get_args(PackedDtype))}")
+            raise ValueError(f"dtype {dtype!r} is none of auto, {', '.join(get_args(PackedDtype))}")
         if dtype == "int8" and torch.device(device).type != "cpu":
             raise ValueError(f"int8 weights run on the CPU only, not on {device}; use bfloat16 there")
         if threads is not None:
             torch.set_num_threads(threads)
+        if dtype == "bfloat16" and best_dtype(device) != dtype:
+            _log.warning("this CPU has no instructions for bfloat16: float32 is as fast here, and exact")
         stored = torch.bfloat16 if dtype == "bfloat16" else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(str(source), dtype=stored, attn_implementation="eager")
         return TransformersBackend(model.to(device), str(source), dtype, is_reproducible)
@@ -166,6 +175,11 @@ class TransformersBackend:
     def _probe(self) -> dict[str, Tensor]:
         kv = KVTensors(128, self.device)
         return {case: self._run(batch, kv) for case, batch in probe_passes(self.model)}
+
+
+def best_dtype(device: torch.device | str) -> PackedDtype:
+    """The fastest format that rounds no more than bfloat16: that, where the device has instructions for it."""
+    return "bfloat16" if torch.device(device).type != "cpu" or has_bfloat16() else "float32"
 
 
 def logit_parts(batch: Batch, max_rows: int) -> list[range]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pilotfish.engine import linear, model
 from pilotfish.engine.batch import Item, pack
 from pilotfish.engine.linear import PackedDtype, PackedLinear, packed_product, row_floor
-from pilotfish.engine.model import TransformersBackend, logit_parts
+from pilotfish.engine.model import TransformersBackend, best_dtype, logit_parts
 from pilotfish.errors import UnsupportedModel
 from tests.engine.models import FAMILIES, VOCABULARY_SIZE, plain_logits, random_ids, tiny
 
@@ -71,6 +71,36 @@ def test_rows_of_zeros_and_of_nan_stay_what_they_are() -> None:
     assert (got[0] == 0).all()
     assert torch.equal(got[1], expected)
     assert got[2].isnan().all()
+
+
+@pytest.mark.parametrize("num_inputs", [64, 577])
+def test_int8_sums_do_not_overflow(num_inputs: int) -> None:
+    """The largest weights and activations there are add up, also on a CPU that adds two products in 16 bits."""
+    product = packed_product(torch.ones(40, num_inputs), None, "int8")
+    got = product(torch.ones(3, num_inputs))
+    torch.testing.assert_close(got, torch.full((3, 40), float(num_inputs)), rtol=1e-3, atol=0.0)
+
+
+def test_a_cpu_without_bfloat16_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights stay rounded to bfloat16; a product of theirs is rounded once, at the end."""
+    monkeypatch.setattr(linear, "has_bfloat16", lambda: False)
+    weight, bias, x = weight_of("bfloat16", 40, 24), weight_of("bfloat16", 40), weight_of("bfloat16", 5, 24)
+    got = packed_product(weight, bias, "bfloat16")(x)
+    expected = nn.functional.linear(x.double(), weight.double(), bias.double())
+    assert got.dtype == torch.bfloat16
+    assert ((got.double() - expected).abs() <= expected.abs() * 2**-8 + 1e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("device", "has_instructions", "expected"),
+    [("cpu", True, "bfloat16"), ("cpu", False, "float32"), ("cuda:1", False, "bfloat16")],
+)
+def test_auto_is_what_the_device_computes_in(
+    monkeypatch: pytest.MonkeyPatch, device: str, has_instructions: bool, expected: str
+) -> None:
+    """Bfloat16 where that is fast, else float32."""
+    monkeypatch.setattr(model, "has_bfloat16", lambda: has_instructions)
+    assert best_dtype(device) == expected
 
 
 def test_row_floor_is_found_by_trying() -> None:
@@ -194,7 +224,7 @@ def test_a_pass_without_logits(device: str) -> None:
 
 def test_impossible_choices_are_refused() -> None:
     """A dtype there is not, int8 off the CPU, and a pass before there is KV are errors that name the remedy."""
-    with pytest.raises(ValueError, match="'int4' is none of float32, bfloat16, int8"):
+    with pytest.raises(ValueError, match="'int4' is none of auto, float32, bfloat16, int8"):
         TransformersBackend.load("nowhere", "int4")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="use bfloat16 there"):
         TransformersBackend.load("nowhere", "int8", "cuda")
