@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.records import Arm
     from benchmarks.run import Encode
     from pilotfish.cli.local import Local
+    from pilotfish.gammas import GammaTable
 
 RESULTS = Path("results")
 HELP = """Measure, on this machine, with the services, models and prompts as they are.
@@ -191,17 +192,23 @@ def load(
     sets: Annotated[str, typer.Option(metavar="SET,…", help="Prompt sets, mixed.")] = "chat,code_edit,json",
     per_set: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts of each set.")] = 4,
     concurrency: Annotated[str, typer.Option(metavar="N,…", help="Requests at a time.")] = "1,2,4,8,16,32",
-    gammas: Gammas = "1,2,4,8",
+    gammas: Annotated[
+        str,
+        typer.Option(
+            metavar="N,…", help="Draft lengths; rows SESSIONS:N together are one arm, a table by requests at a time."
+        ),
+    ] = "1,2,4,8",
     max_tokens: MaxTokens = 64,
     blocks: Annotated[int, typer.Option(min=1, metavar="N", help="Turns of each arm.")] = 4,
     block_s: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Length of a turn.")] = 8.0,
     is_smoke: Smoke = False,
     out: Out = RESULTS,
 ) -> None:
-    """Throughput with several requests at once: plain, each fixed γ, and γ by the price.
+    """Throughput with several requests at once: plain, each fixed γ, a table by batch size, and γ by the price.
 
-    Example:
+    Examples:
       pilotfish bench load --sets chat --concurrency 1,8 --gammas 2,4
+      pilotfish bench load --gammas 4,1:8,4:4,16:2,64:0
     """
     import asyncio
 
@@ -211,10 +218,11 @@ def load(
 
     if is_smoke:
         per_set, concurrency, gammas, max_tokens, blocks, block_s = 1, "1,4", "4", 16, 1, 0.5
-    setup = Setup(model, drafter, dtype, threads, _numbers(gammas, int))
+    fixed, rows = _gammas(gammas)
+    setup = Setup(model, drafter, dtype, threads, fixed)
     chosen = prompts(_names(sets), is_held_out=True, per_set=per_set)
     plan = measurement.Load(chosen, _numbers(concurrency, int), max_tokens, blocks, block_s)
-    arms = measurement.arms_of(setup.speculators[-1], setup.gammas)
+    arms = measurement.arms_of(setup.speculators[-1], setup.gammas, rows)
     with running(setup.local, unseen) as fleet:
         tell = _tell(len(plan.concurrencies) * (blocks + 1) * len(arms))
         found = asyncio.run(measurement.measure(fleet.address("coordinator"), plan, arms, encoder(model), tell))
@@ -310,6 +318,15 @@ def encoder(model: str) -> Encode:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _gammas(text: str) -> tuple[list[int], GammaTable | None]:
+    """Draft lengths, and the table that the rows among them make."""
+    from pilotfish.cli.local import read_gammas
+
+    rows = [name for name in _names(text) if ":" in name]
+    fixed = _numbers(",".join(name for name in _names(text) if ":" not in name), int)
+    return fixed, read_gammas("--gammas", ",".join(rows)) if rows else None
 
 
 def _numbers(text: str, kind: Callable[[str], Any]) -> list[Any]:

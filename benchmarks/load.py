@@ -8,14 +8,17 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
+from typing import TypeAlias
 
 from benchmarks.prompts import Prompt
 from benchmarks.report import environment
 from benchmarks.run import Encode
 from benchmarks.statistics import Estimate, bootstrap
 from pilotfish.client import AsyncClient
+from pilotfish.gammas import GammaTable
 from pilotfish.messages import Speculation
 
 
@@ -46,14 +49,31 @@ class Block:
         return self.num_tokens / self.seconds
 
 
-def arms_of(speculator: str, gammas: Sequence[int]) -> dict[str, Speculation]:
-    """Plain, by the price, and each fixed γ."""
-    fixed = {f"γ={gamma}": Speculation(gamma=gamma, speculator=speculator) for gamma in gammas if gamma}
-    return {"plain": Speculation(is_off=True), "auto": Speculation(speculator=speculator), **fixed}
+Arm: TypeAlias = Callable[[int], Speculation]
+"""How requests speculate where so many run at a time."""
+
+
+def arms_of(speculator: str, gammas: Sequence[int], table: GammaTable | None = None) -> dict[str, Arm]:
+    """Plain, by the price, each fixed γ, and a table by how many requests run."""
+    arms: dict[str, Arm] = {
+        "plain": lambda _: Speculation(is_off=True),
+        "auto": lambda _: Speculation(speculator=speculator),
+    }
+    for gamma in gammas:
+        if gamma:
+            arms[f"γ={gamma}"] = partial(_fixed, speculator, GammaTable.fixed(gamma))
+    if table is not None:
+        arms["table"] = partial(_fixed, speculator, table)
+    return arms
+
+
+def _fixed(speculator: str, table: GammaTable, num_requests: int) -> Speculation:
+    gamma = table.gamma(num_requests)
+    return Speculation(gamma=gamma, speculator=speculator) if gamma else Speculation(is_off=True)
 
 
 async def measure(
-    address: str, load: Load, arms: Mapping[str, Speculation], encode: Encode, tell: Callable[[str], None]
+    address: str, load: Load, arms: Mapping[str, Arm], encode: Encode, tell: Callable[[str], None]
 ) -> list[Block]:
     """All blocks, arms in a new order each turn; one turn before, unmeasured, warms up."""
     chance = random.Random(0)
@@ -63,7 +83,7 @@ async def measure(
         for concurrency in load.concurrencies:
             for turn in range(-1, load.blocks):
                 for arm in chance.sample(list(arms), len(arms)):
-                    block = await _block(client, load, arms[arm], prompts, (arm, concurrency, turn))
+                    block = await _block(client, load, arms[arm](concurrency), prompts, (arm, concurrency, turn))
                     tell(f"{concurrency} at once, turn {turn}, {arm}: {block.tokens_per_s:.1f} tokens/s")
                     if turn >= 0:
                         blocks.append(block)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from coordinator.outlook import Outlook
 from coordinator.policy import Decision, FixedPolicy, Reason, Snapshot, clip
 from pilotfish.messages import Objective, Speculation, VerifierLoad
-from pilotfish.price import Choice, Plan, Profile, choose
+from pilotfish.price import Choice, Plan, Profile, choose, token_s
 
 WEIGHTS: Final = {Objective.LATENCY: 0.5, Objective.BALANCED: 1.0, Objective.THROUGHPUT: 2.0}  # of the price
 EXPLORE_SHARE: Final = 0.02  # of the tokens may go into drafts that are not expected to pay
@@ -24,14 +24,14 @@ FEW_ROUNDS: Final = 4  # with a draft: fewer say little of a session
 EXPLORE_DEEPER: Final = 24  # every so many rounds a session that drafts tries one node more
 FREE_SHARE: Final = 0.02  # of a pass: a drafter that takes less costs nothing to ask
 MIN_PRICE: Final = 0.05  # of a position, where the verifier has room: drafts are not quite for nothing
+PACE_WEIGHTS: Final = (2.0, 1.0, 0.5, 0.0)  # of the price, where a target for time per token is to be kept
+SURELY: Final = 0.9  # of the time a token may take: what another choice than the last one must keep
 PAYS: Final = 1.02  # over plain decoding, from which speculating alone would pay
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptivePolicy:
     """γ by the price that the verifier publishes; the request's own wishes come first."""
-
-    objective: Objective = Objective.BALANCED
 
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off and wishes.gamma != 0 and wishes.max_gamma != 0
@@ -46,18 +46,12 @@ class AdaptivePolicy:
         cap = clip(Decision(wanted, "limit"), snapshot)
         if cap.gamma == 0:
             return Decision(0, "request" if wishes.max_gamma == 0 else cap.reason)
-        plan = self._plan(snapshot)
         profile = outlook.profile(snapshot.drafter, may_draft_ahead=snapshot.may_draft_ahead)
-        choice = choose(profile, plan, cap.gamma, snapshot.last)
+        plan, choice, is_for_target = _answer(profile, snapshot, cap.gamma)
         if choice.gamma:
-            return _deepened(choice, outlook, cap, _why(profile, plan, choice.gamma, cap))
+            reason = "target" if is_for_target else _why(profile, plan, choice.gamma, cap)
+            return _deepened(choice, outlook, cap, reason)
         return self._without_waiting(snapshot, outlook, plan, cap)
-
-    def _plan(self, snapshot: Snapshot) -> Plan:
-        """The verifier's plan with the price weighed by what the request cares for; its own where there is none."""
-        load, objective = snapshot.verifier, snapshot.objective or self.objective
-        plan = load.plan or lone_plan(snapshot)
-        return replace(plan, price=max(plan.price * WEIGHTS[objective], MIN_PRICE))
 
     def _without_waiting(self, snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Decision:
         """What goes on while the session runs free."""
@@ -71,6 +65,44 @@ class AdaptivePolicy:
         if snapshot.chance < _explore_share(load, outlook):
             return Decision(min(EXPLORE_GAMMA, cap.gamma), "explore", is_held=False)
         return Decision(0, reason)
+
+
+class Answer(NamedTuple):
+    """How a session answers its verifier's plan."""
+
+    plan: Plan  # with the price as it counts for this session
+    choice: Choice
+    is_for_target: bool = False  # the price counts no more, for its target is in danger
+
+
+def _answer(profile: Profile, snapshot: Snapshot, max_gamma: int) -> Answer:
+    """What the session chooses: by its objective, or so that its target for time per token is kept.
+
+    With a target the price counts as much as the target allows: double where there is time to spare, so that sessions
+    give way to those that have none, and not at all where nothing else keeps it. Where even that does not, it is the
+    choice that is fastest.
+    """
+    plan, last, needed_s = snapshot.verifier.plan or lone_plan(snapshot), snapshot.last, snapshot.pace_s
+    if needed_s is None:
+        weighed = _weighed(plan, WEIGHTS[snapshot.objective])
+        return Answer(weighed, choose(profile, weighed, max_gamma, last))
+    fastest, least_s = None, math.inf
+    for weight in PACE_WEIGHTS:
+        weighed = _weighed(plan, weight)
+        choice = choose(profile, weighed, max_gamma, last if weight else None)
+        answer = Answer(weighed, choice, is_for_target=not weight)
+        expected_s = token_s(profile, weighed, choice)
+        if expected_s <= (needed_s if choice == last else SURELY * needed_s):
+            return answer
+        if expected_s < least_s:
+            fastest, least_s = answer, expected_s
+    assert fastest is not None, "passes take some time"
+    return fastest
+
+
+def _weighed(plan: Plan, weight: float) -> Plan:
+    """The plan with the price weighed; a weight of 0 leaves none, however dear a position is."""
+    return replace(plan, price=max(plan.price * weight, MIN_PRICE) if weight else MIN_PRICE)
 
 
 def _explore_share(load: VerifierLoad, outlook: Outlook) -> float:

@@ -6,8 +6,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator.tenants import Terms
 from pilotfish.errors import InvalidArgument, NotFound, PromptTooLong
-from pilotfish.messages import Chat, Open, Request, Rule
+from pilotfish.messages import Chat, Objective, Open, Request, Rule, Targets
 from pilotfish.tokenizer import Tokenizer
 
 COPYING: Final = frozenset({"ngram", "suffix"})  # speculators whose drafts have no q: nothing but `match` fits them
@@ -31,7 +32,20 @@ class Admitted:
     request: Request
     model: str
     opening: Open  # of its sessions; each gets an id, an incarnation and a grant of its own
-    max_gamma: int
+    terms: Terms
+
+    @property
+    def max_gamma(self) -> int:
+        """Most tokens that may be drafted in a round."""
+        return self.terms.max_gamma
+
+    @property
+    def objective(self) -> Objective:
+        return self.request.objective or self.terms.objective
+
+    @property
+    def targets(self) -> Targets:
+        return self.request.targets.over(self.terms.targets)
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -49,13 +63,15 @@ def admit(
     *,
     speculator: str | None,
     lease_s: float,
-    max_gamma: int,
+    terms: Terms,
     tenant: str = "",
 ) -> Admitted:
     """Check a request against the served model, tokenise it and decide what holds for all of it.
 
     Args:
         speculator: that will draft, as far as it is known; None: nobody.
+        terms: the tenant's.
+        tenant: whose request it is; "": nobody's.
 
     Raises:
         NotFound: another model is asked for.
@@ -96,7 +112,7 @@ def admit(
         speculator=request.speculation.speculator,
         tenant=tenant,
     )
-    return Admitted(secrets.token_hex(16), request, served.model, opening, max_gamma)
+    return Admitted(secrets.token_hex(16), request, served.model, opening, terms)
 
 
 def tokenise(request: Request, tokenizer: Tokenizer) -> tuple[int, ...]:

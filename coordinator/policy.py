@@ -6,19 +6,21 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from coordinator.outlook import Outlook
+from pilotfish.gammas import GammaTable
 from pilotfish.messages import DrafterLoad, Objective, Speculation, VerifierLoad
 from pilotfish.price import Choice
 
 Reason: TypeAlias = Literal[
     "fixed",  # the coordinator's own setting
     "request",  # the request said so
-    "limit",  # the answer has no room for a draft: its own limit, or the context
+    "limit",  # there is no room for a draft: a cap of 0, the answer's own limit, or the context
     "drafter_down",  # no drafter, or none that can be reached
     "draft_context",  # the drafter's own context is full
     "draft_late",  # a draft is due, and the verifier went on without it
     "acceptance",  # further nodes would hardly ever hold
     "saturation",  # further nodes would cost the verifier's other sessions more than they are worth
     "round_trip",  # further nodes would come too late
+    "target",  # nothing less keeps the request's target for time per token
     "explore",  # to keep knowing what drafts are worth
 ]
 
@@ -36,7 +38,8 @@ class Snapshot:
     verifier: VerifierLoad
     drafter: DrafterLoad
     outlook: Outlook | None = None  # None: no drafter, or nobody measures
-    objective: Objective | None = None  # the request's; None: the policy's own
+    objective: Objective = Objective.BALANCED
+    pace_s: float | None = None  # time per token that keeps the request's target; None: it has none
     may_draft_ahead: bool = False
     last: Choice | None = None  # what was chosen for the round before; None: nothing by choice
     chance: float = 1.0  # uniform in [0, 1), drawn for this round alone
@@ -84,6 +87,19 @@ class FixedPolicy:
         if wishes.max_gamma is not None and wishes.max_gamma < self.gamma:
             return Decision(wishes.max_gamma, "request")
         return Decision(self.gamma, "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePolicy:
+    """A fixed γ by how many sessions run at the verifier, or the request's own."""
+
+    table: GammaTable
+
+    def may_draft(self, wishes: Speculation) -> bool:
+        return FixedPolicy(self.table.most).may_draft(wishes)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        return FixedPolicy(self.table.gamma(snapshot.verifier.num_sessions)).decide(snapshot)
 
 
 def clip(decision: Decision, snapshot: Snapshot) -> Decision:

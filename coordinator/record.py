@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coordinator.admission import Admitted
+from coordinator.pace import Pace
 from pilotfish.messages import Chat, DraftEnd, FinishReason, Round, Statistics, TokenKind, TraceContext, Verdict
 from pilotfish.telemetry import GENERATE, ROUND, Attribute, Metric, Telemetry
 from pilotfish.tracing import AttributeValue, Span
@@ -50,6 +51,8 @@ class Record:
         self.start_ns = clock()
         self.num_verdicts = 0
         self.dropped: Counter[str] = Counter()
+        self.pace = Pace()
+        self._last_verdict_ns = self.start_ns
         self._telemetry = telemetry
         self._span = telemetry.tracer.begin(GENERATE, parent, start_ns=self.start_ns)
         self._context = self._span.context
@@ -100,6 +103,8 @@ class Record:
             pass_positions=verdict.pass_positions,
         )
         self._first_token_ns = self._first_token_ns or now_ns
+        self.pace.commit(ended.num_committed, (now_ns - self._last_verdict_ns) / 1e9)
+        self._last_verdict_ns = now_ns
         self._count(verdict, ended)
         self._measure(verdict, ended)
         round_.span.set(_round_attributes(ended))
@@ -157,6 +162,7 @@ class Record:
 
     def admit(self, admitted: Admitted) -> None:
         self._telemetry.add(Metric.PROMPT_TOKENS, len(admitted.prompt))
+        self.pace.targets = admitted.targets
         request, sampling = admitted.request, admitted.request.sampling
         attributes: dict[str, AttributeValue] = {
             Attribute.OPERATION: "chat" if isinstance(request.prompt, Chat) else "text_completion",
@@ -179,6 +185,10 @@ class Record:
             telemetry.observe(Metric.FIRST_TOKEN_SECONDS, (first_ns - self.start_ns) / 1e9)
         if self._num_committed > 1:
             telemetry.observe(Metric.TOKEN_SECONDS, (now_ns - first_ns) / 1e9 / (self._num_committed - 1))
+        targets_met = self.pace.met()
+        for target, is_met in targets_met.items():
+            telemetry.add(Metric.TARGETS, 1, target)
+            telemetry.add(Metric.TARGET_MISSED, not is_met, target)
         self._span.set({Attribute.FINISH_REASONS: reason.value, Attribute.OUTPUT_TOKENS: num_output})
         return Statistics(
             num_verdicts=self.num_verdicts,
@@ -192,6 +202,7 @@ class Record:
             first_token_us=(first_ns - self.start_ns) // 1000,
             total_us=(now_ns - self.start_ns) // 1000,
             num_dropped_by_cause=dict(self.dropped),
+            targets_met=targets_met,
         )
 
     def end(self, end: str, problem: str | None = None) -> None:

@@ -98,6 +98,8 @@ class RoundLoop:
         policy, drafting = self._means.policy, self._drafting
         wishes = self._admitted.request.speculation
         if policy.may_draft(wishes):
+            if not self._admitted.max_gamma:
+                return Decision(0, "limit")
             drafting.open()
         decision = policy.decide(self._snapshot())
         self._choice = decision.choice
@@ -121,7 +123,8 @@ class RoundLoop:
             verifier=verifier.peer.load,
             drafter=drafting.load,
             outlook=outlook,
-            objective=request.objective,
+            objective=self._admitted.objective,
+            pace_s=self._record.pace.needed_s,
             last=self._choice,
             chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0),
         )

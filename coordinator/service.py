@@ -19,7 +19,7 @@ from coordinator.admission import Admitted, Served, admit
 from coordinator.discovery import Addresses, Discovery, StaticDiscovery
 from coordinator.estimator import Estimator
 from coordinator.peers import Watch
-from coordinator.policy import FixedPolicy, Policy
+from coordinator.policy import Policy, TablePolicy
 from coordinator.realised import Realised
 from coordinator.record import Clock, Record
 from coordinator.roster import Roster
@@ -29,6 +29,7 @@ from coordinator.settings import CoordinatorSettings
 from coordinator.text import Vocabulary
 from pilotfish.errors import Overloaded, PilotfishError, Unavailable
 from pilotfish.messages import Chunk, CoordinatorInfo, ServiceInfo, TraceContext
+from pilotfish.rpc import TENANT_KEY
 from pilotfish.server import Server, serve
 from pilotfish.telemetry import Metric, Telemetry
 from pilotfish.tokenizer import Tokenizer, load_tokenizer
@@ -66,6 +67,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self.telemetry = telemetry or Telemetry.off()
         self.num_running = 0
         self._tokenizer = tokenizer
+        self._tenants = settings.tenancy()
         self._clock = clock
         self._discovery = discovery or StaticDiscovery(Addresses(settings.verifiers, settings.drafters))
         limits = Limits(vocabulary_size=len(tokenizer.vocabulary))
@@ -127,7 +129,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self._enter()
         end, problem = "cancelled", None
         try:
-            admitted = await self._admit(request)
+            admitted = await self._admit(request, _tenant_of(context))
             record.admit(admitted)
             loop = RoundLoop(admitted, self._means, record)
             call: Any = context
@@ -180,9 +182,14 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         if self.num_running == 0:
             self._idle.set()
 
-    async def _admit(self, proto: coordinator_pb2.GenerateRequest) -> Admitted:
-        settings = self.settings
-        request = read_request(proto, max_gamma=settings.max_gamma, vocabulary_size=len(self._tokenizer.vocabulary))
+    async def _admit(self, proto: coordinator_pb2.GenerateRequest, tenant: str) -> Admitted:
+        settings, terms = self.settings, self._tenants.terms(tenant)
+        request = read_request(
+            proto,
+            max_gamma=terms.max_gamma,
+            whose=terms.whose,
+            vocabulary_size=len(self._tokenizer.vocabulary),
+        )
         if not self._verifier_infos():
             await self.roster.wait_for_verifier(settings.failover_s)
         wanted = request.speculation.speculator
@@ -193,7 +200,8 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             self._served(),
             speculator=None if request.speculation.is_off else wanted or self._default_speculator(),
             lease_s=settings.lease_s,
-            max_gamma=settings.max_gamma,
+            terms=terms,
+            tenant=tenant,
         )
         # A long text takes as long as many rounds to put into tokens; the others' rounds do not wait for that.
         return await asyncio.to_thread(admitting) if proto.ByteSize() > LONG_BYTES else admitting()
@@ -220,7 +228,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
 def _policy(settings: CoordinatorSettings) -> Policy:
     """γ as the settings fix it, else by the price."""
-    return AdaptivePolicy(settings.objective) if settings.gamma is None else FixedPolicy(settings.gamma)
+    return AdaptivePolicy() if settings.gamma is None else TablePolicy(settings.gamma)
 
 
 def _estimator(settings: CoordinatorSettings) -> Estimator:
@@ -244,6 +252,14 @@ def _context_length(infos: list[ServiceInfo]) -> int:
 
 def _end_of(chunk: Chunk, otherwise: str) -> str:
     return otherwise if chunk.finished is None else chunk.finished.reason.value
+
+
+def _tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """Whose request it is: what the connection has authenticated, else what the caller says; "": nobody's."""
+    if identities := context.peer_identities():
+        return b",".join(identities).decode(errors="replace")
+    metadata = context.invocation_metadata() or ()
+    return next((value for key, value in metadata if key == TENANT_KEY and isinstance(value, str)), "")
 
 
 def _trace_of(context: grpc.aio.ServicerContext[Any, Any]) -> TraceContext | None:

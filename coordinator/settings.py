@@ -5,13 +5,27 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, field_validator, model_validator
 
-from pilotfish.messages import Objective
+from coordinator.tenants import Tenants, Terms
+from pilotfish.gammas import MAX_GAMMA_BOUND, GammaTable
+from pilotfish.messages import Objective, Targets
 from pilotfish.settings import Port, PositiveInt, PositiveMilliseconds, PositiveSeconds, ServiceSettings
 
-MAX_GAMMA_BOUND: Final = 1024
 _ADDRESS: Final = re.compile(r"\S+:(\d{1,5})")
+
+
+def _read_gammas(value: object) -> GammaTable:
+    return value if isinstance(value, GammaTable) else GammaTable.parse(str(value))
+
+
+Gammas = Annotated[
+    GammaTable,
+    PlainValidator(_read_gammas),
+    PlainSerializer(str),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
+"""A number of tokens, or a table of them by batch size."""
 
 
 class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
@@ -32,15 +46,29 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     drafters: tuple[str, ...] = Field(
         ("127.0.0.1:50051",), description="addresses of drafters, host:port; none: plain decoding"
     )
-    gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] | None = Field(
+    gamma: Gammas | None = Field(
         None,
-        description="tokens drafted in a round where the request does not say; none: by acceptance and the verifier's "
-        "price, anew each round; 0: plain decoding",
+        description="tokens drafted in a round where the request does not say, or a table of them by how many sessions "
+        "run at the verifier, such as 1:8,4:4,16:2,64:0; none: by acceptance and the verifier's price, anew each "
+        "round; 0: plain decoding",
     )
     objective: Objective = Field(
         Objective.BALANCED,
         description="what matters most where the request does not say: latency halves the price of a position, "
         "throughput doubles it",
+    )
+    first_token_ms: PositiveMilliseconds | None = Field(
+        None, description="target for the time to the first token, where the request does not say; none: no target"
+    )
+    token_ms: PositiveMilliseconds | None = Field(
+        None,
+        description="target for the mean time of each later token, where the request does not say: kept by drafting "
+        "more, or less where there is time to spare; none: no target",
+    )
+    tenants: tuple[str, ...] = Field(
+        (),
+        description="what differs for some tenants, such as: acme max_gamma=4 token_ms=40,bulk objective=throughput; "
+        "keys max_gamma, objective, first_token_ms, token_ms",
     )
     priors_file: str | None = Field(
         None, description="file where what was learned of acceptance is kept over a restart; none: it is forgotten"
@@ -85,8 +113,9 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     def _fit_together(self) -> Self:
         if not self.verifiers:
             raise ValueError("verifiers is empty: nothing can be generated without one; give its address")
-        if self.gamma is not None and self.gamma > self.max_gamma:
-            raise ValueError(f"gamma is {self.gamma}, over max_gamma of {self.max_gamma}")
+        if self.gamma is not None and self.gamma.most > self.max_gamma:
+            raise ValueError(f"gamma is {self.gamma}, over max_gamma of {self.max_gamma}; lower it, or raise that")
+        self.tenancy()
         if self.patience_ms < self.draft_deadline_ms:
             raise ValueError(
                 f"patience_ms is {self.patience_ms}, under draft_deadline_ms of {self.draft_deadline_ms}: drafts would "
@@ -98,3 +127,12 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
                 "while it waits for its draft"
             )
         return self
+
+    def tenancy(self) -> Tenants:
+        """By what everybody's requests are served.
+
+        Raises:
+            ValueError: what is written of a tenant means nothing.
+        """
+        targets = Targets(*(None if ms is None else ms / 1e3 for ms in (self.first_token_ms, self.token_ms)))
+        return Tenants.parse(self.tenants, Terms(self.max_gamma, self.objective, targets))

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pilotfish.client import AsyncClient, Client
     from pilotfish.errors import PilotfishError
-    from pilotfish.messages import Speculation
+    from pilotfish.messages import Speculation, Targets
 
-__all__ = ["AsyncClient", "Client", "PilotfishError", "Speculation"]
+__all__ = ["AsyncClient", "Client", "PilotfishError", "Speculation", "Targets"]
 
 _HOMES = {
     "AsyncClient": "pilotfish.client",
     "Client": "pilotfish.client",
     "PilotfishError": "pilotfish.errors",
     "Speculation": "pilotfish.messages",
+    "Targets": "pilotfish.messages",
 }
 
 

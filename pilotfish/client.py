@@ -20,16 +20,18 @@ from pilotfish.messages import (
     Finished,
     FinishReason,
     Message,
+    Objective,
     Round,
     Rule,
     Speculation,
     Started,
     Statistics,
+    Targets,
     TokenKind,
 )
 from pilotfish.request import Options, Prompt, make_request
 from pilotfish.resume import Progress
-from pilotfish.rpc import channel_options
+from pilotfish.rpc import TENANT_KEY, channel_options
 from pilotfish.status import from_rpc_error
 from pilotfish.v1 import coordinator_pb2
 from pilotfish.wire.coordinator import read_info
@@ -43,12 +45,14 @@ __all__ = [
     "CoordinatorInfo",
     "FinishReason",
     "Message",
+    "Objective",
     "Options",
     "Prompt",
     "Round",
     "Rule",
     "Speculation",
     "Statistics",
+    "Targets",
     "TokenKind",
 ]
 
@@ -125,8 +129,15 @@ class _Addresses:
         self.index = (self.index + 1) % len(self.all)
 
 
-def _metadata(traceparent: str | None) -> Metadata:
-    return () if traceparent is None else (("traceparent", traceparent),)
+def _metadata(traceparent: str | None, tenant: str | None) -> Metadata:
+    said = (("traceparent", traceparent), (TENANT_KEY, tenant))
+    return tuple((key, value) for key, value in said if value is not None)
+
+
+def _checked_tenant(tenant: str | None) -> str | None:
+    if tenant is not None and not (tenant.isascii() and tenant.isprintable() and tenant.strip()):
+        raise InvalidArgument.of("tenant", tenant, "a tenant's name is of printable ASCII; None is no tenant")
+    return tenant
 
 
 class Client:
@@ -138,14 +149,18 @@ class Client:
                 print(chunk.text, end="")
     """
 
-    def __init__(self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3) -> None:
+    def __init__(
+        self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3, tenant: str | None = None
+    ) -> None:
         """Make a client; it connects when it is first used.
 
         Args:
             address: `host:port`, or several: the next one takes over where one is not there, in mid-answer too.
             attempts: how often each address is tried before `Unavailable` is raised.
+            tenant: whose requests these are, where the connection itself does not say; None: nobody's.
         """
         self._addresses = _Addresses(address, attempts)
+        self._tenant = _checked_tenant(tenant)
         self._channels = [
             grpc.insecure_channel(one, options=channel_options(_KEEPALIVE_S)) for one in self._addresses.all
         ]
@@ -171,7 +186,7 @@ class Client:
         """
         request = make_request(prompt, **options)
         progress = Progress(request, len(self._channels), timeout_s, self._addresses.attempts)
-        return self._stream(progress, _metadata(traceparent))
+        return self._stream(progress, _metadata(traceparent, self._tenant))
 
     def complete(
         self,
@@ -241,9 +256,12 @@ class AsyncClient:
                 print(chunk.text, end="")
     """
 
-    def __init__(self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3) -> None:
+    def __init__(
+        self, address: str | Sequence[str] = DEFAULT_ADDRESS, *, attempts: int = 3, tenant: str | None = None
+    ) -> None:
         """Make a client; see `Client`."""
         self._addresses = _Addresses(address, attempts)
+        self._tenant = _checked_tenant(tenant)
         self._channels = [
             grpc.aio.insecure_channel(one, options=channel_options(_KEEPALIVE_S)) for one in self._addresses.all
         ]
@@ -259,7 +277,7 @@ class AsyncClient:
         """Stream an answer; see `Client.generate`. `aclose()` or cancelling the task cancels the request."""
         request = make_request(prompt, **options)
         progress = Progress(request, len(self._channels), timeout_s, self._addresses.attempts)
-        return self._stream(progress, _metadata(traceparent))
+        return self._stream(progress, _metadata(traceparent, self._tenant))
 
     async def complete(
         self,

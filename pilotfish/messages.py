@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pilotfish.draft import Draft
 from pilotfish.price import Plan, Profile
@@ -284,6 +284,24 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
+class Targets:
+    """Times that a request is to keep."""
+
+    first_token_s: float | None = None  # from the request until its first token; None: no such target
+    token_s: float | None = None  # mean of every later token, reasoning left out; None: no such target
+
+    def over(self, other: Targets) -> Targets:
+        """These, and what is absent in them as the other has it."""
+        return Targets(
+            other.first_token_s if self.first_token_s is None else self.first_token_s,
+            other.token_s if self.token_s is None else self.token_s,
+        )
+
+
+NO_TARGETS: Final = Targets()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a client asks a coordinator to generate."""
 
@@ -300,6 +318,7 @@ class Request:
     include_rounds: bool = False
     workload: str = ""  # acceptance is counted by it
     objective: Objective | None = None  # None: as the coordinator is set
+    targets: Targets = NO_TARGETS  # what is absent: as the coordinator is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +369,7 @@ class Statistics:
     first_token_us: int = 0
     total_us: int = 0
     num_dropped_by_cause: dict[str, int] = field(default_factory=dict)
+    targets_met: dict[str, bool] = field(default_factory=dict)  # of those in force, by name
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -133,18 +133,40 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
     return last if last is not None and is_kept else best
 
 
-def _worth(profile: Profile, plan: Plan, choice: Choice) -> float:
-    """Tokens less the price of their positions, per pass."""
+class _Cycle(NamedTuple):
+    """From one draft of a session to the next, the rounds that lay ahead of it included."""
+
+    tokens: float
+    positions: float
+    periods: float
+
+
+def _cycle(profile: Profile, plan: Plan, choice: Choice) -> _Cycle:
+    """What a choice of γ over 0 gets and takes."""
     gamma, passes, ahead = choice
-    worth = profile.tokens(gamma, passes) - plan.price * (gamma + 1)
+    tokens = profile.tokens(gamma, passes)
     if not ahead:
-        return worth / passes
+        return _Cycle(tokens, gamma + 1, passes)
     line, sums = profile.line, profile.expected_tokens
     again = line[gamma + ahead + 2] / line[gamma + 1] if line[gamma + 1] > 0.0 else 0.0
     hits = line[gamma + 1] / (1.0 - again)  # rounds that lie ahead and count, for each one that does not
-    worth += (sums[gamma + 1 + ahead] - sums[gamma]) / (1.0 - again) - plan.price * (ahead + 1) * hits
+    tokens += (sums[gamma + 1 + ahead] - sums[gamma]) / (1.0 - again)
     share = plan.ahead_s / plan.period_s if plan.ahead_s else 1.0
-    return worth / (passes + hits * share)
+    return _Cycle(tokens, gamma + 1 + (ahead + 1) * hits, passes + hits * share)
+
+
+def _worth(profile: Profile, plan: Plan, choice: Choice) -> float:
+    """Tokens less the price of their positions, per pass."""
+    tokens, positions, periods = _cycle(profile, plan, choice)
+    return (tokens - plan.price * positions) / periods
+
+
+def token_s(profile: Profile, plan: Plan, choice: Choice) -> float:
+    """Expected time per token of a session that answers the plan so; one that runs free has a token every pass."""
+    if not choice.gamma:
+        return plan.period_s
+    cycle = _cycle(profile, plan, choice)
+    return cycle.periods * plan.period_s / cycle.tokens
 
 
 def _num_ahead(profile: Profile, plan: Plan, max_gamma: int) -> int:

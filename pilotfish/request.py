@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from pilotfish.errors import InvalidArgument
-from pilotfish.messages import Chat, Message, Objective, Request, Sampling, Speculation
+from pilotfish.messages import NO_TARGETS, Chat, Message, Objective, Request, Sampling, Speculation, Targets
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Message] | Sequence[Mapping[str, str]] | Chat
 """Text, token ids, or the messages of a conversation (`{"role": "user", "content": "…"}`)."""
+
+LEAST_TARGET_S: Final = 1e-6
+MOST_TARGET_S: Final = 1e6
 
 
 class Options(TypedDict, total=False):
@@ -29,6 +32,7 @@ class Options(TypedDict, total=False):
     include_rounds: bool | None  # also send every round with its timing
     workload: str | None  # what kind of text this is; acceptance is counted by it
     objective: Objective | None  # what matters most; default: as the coordinator is set
+    targets: Targets | None  # times to keep; default: as the coordinator is set
 
 
 def make_request(prompt: Prompt, **options: Unpack[Options]) -> Request:
@@ -60,10 +64,19 @@ def make_request(prompt: Prompt, **options: Unpack[Options]) -> Request:
         include_rounds=options.get("include_rounds") or False,
         workload=options.get("workload") or "",
         objective=options.get("objective"),
+        targets=_checked(options.get("targets") or NO_TARGETS),
     )
     for field, text in _texts(request):
         _check_text(field, text)
     return request
+
+
+def _checked(targets: Targets) -> Targets:
+    for field, seconds in (("first_token_s", targets.first_token_s), ("token_s", targets.token_s)):
+        if seconds is not None and not LEAST_TARGET_S <= seconds <= MOST_TARGET_S:
+            bounds = f"from {LEAST_TARGET_S:g} to {MOST_TARGET_S:g}"
+            raise InvalidArgument.of(f"targets.{field}", seconds, f"must be {bounds} seconds; None is no target")
+    return targets
 
 
 def _texts(request: Request) -> Iterator[tuple[str, str]]:

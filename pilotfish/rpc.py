@@ -15,6 +15,7 @@ from pilotfish.errors import Overloaded
 FRAME_BYTES: Final = 60_000  # of items in a frame; with the load beside them it stays under 64 KB
 MAX_MESSAGE_BYTES: Final = 16 << 20
 QUEUE_BYTES: Final = 32 << 20
+TENANT_KEY: Final = "pilotfish-tenant"  # metadata: whose requests these are, where no certificate says so
 
 
 class Sized(Protocol):

@@ -122,6 +122,8 @@ class Metric(Enum):
     Realised speedup over free-running plain decoding, by drafter and workload:
         sum by (drafter, workload) (rate(pilotfish_speculated_tokens_total[5m]))
           / sum by (drafter, workload) (rate(pilotfish_plain_equivalent_tokens_total[5m]))
+    Share of the requests that missed their target for time per token:
+        rate(pilotfish_target_missed_total{target="token"}[5m]) / rate(pilotfish_targets_total{target="token"}[5m])
     KV in use:
         pilotfish_kv_pages_used / pilotfish_kv_pages
     """
@@ -175,6 +177,15 @@ class Metric(Enum):
     FIRST_TOKEN_SECONDS = _seconds("pilotfish_first_token_seconds", "From a request to its first token", "coordinator")
     TOKEN_SECONDS = _seconds("pilotfish_token_seconds", "Mean time per later token of a request", "coordinator")
     REQUEST_SECONDS = _seconds("pilotfish_request_seconds", "From a request to its end", "coordinator")
+    TARGETS = _counter(
+        "pilotfish_targets_total",
+        "Requests that had a target to keep (first_token, token) and ended whole",
+        "coordinator",
+        labels=("target",),
+    )
+    TARGET_MISSED = _counter(
+        "pilotfish_target_missed_total", "Of them: requests that missed it", "coordinator", labels=("target",)
+    )
     WIRE_BYTES = _counter(
         "pilotfish_wire_bytes_total",
         "Bytes of items between a coordinator and its peers",

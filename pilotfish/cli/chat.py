@@ -102,6 +102,9 @@ def chat(
     no_speculation: options.NoSpeculation = False,
     rule: options.RuleOption = None,
     speculator: options.Speculator = None,
+    first_token_ms: options.FirstTokenMs = None,
+    token_ms: options.TokenMs = None,
+    tenant: options.Tenant = None,
     marks: options.Marks = None,
 ) -> None:
     """Talk with the model.
@@ -122,10 +125,11 @@ def chat(
         seed=seed,
         max_tokens=max_tokens,
         speculation=options.speculation_of(gamma, rule, speculator, is_off=no_speculation),
+        targets=options.targets_of(first_token_ms, token_ms),
     )
     conversation = Conversation(wishes, system)
     look = Look.of(terminal.out, marks)
-    with Client(with_port(host)) as client:
+    with Client(with_port(host), tenant=tenant) as client:
         with reaching(host):
             served = client.info()
         terminal.say(f"{served.model} at {host}; /help lists what can be typed, Ctrl-D leaves", style="dim")

@@ -132,7 +132,7 @@ def demo(
     runs = Runs(max_tokens or (48 if pair else 96), repeats or (1 if pair else 2), PAIR_GAMMAS if pair else GAMMAS)
     terminal = Terminal.of_process()
     model, drafter = PAIR if pair else (Local().model, Local().drafter)
-    local = Local(model=model, drafter=drafter, dtype=dtype, port=0, gamma=SHOWN_GAMMA)
+    local = Local(model=model, drafter=drafter, dtype=dtype, port=0, gamma=str(SHOWN_GAMMA))
     terminal.say(f"starting coordinator, drafter ({drafter}) and verifier ({model}, {dtype}) as three processes …")
     with running(local, log(terminal) if is_verbose else unseen, READY_TIMEOUT_S) as fleet:
         comparisons = _compare_all(terminal, fleet, runs)

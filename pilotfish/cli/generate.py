@@ -43,6 +43,9 @@ def generate(
     no_speculation: options.NoSpeculation = False,
     rule: options.RuleOption = None,
     speculator: options.Speculator = None,
+    first_token_ms: options.FirstTokenMs = None,
+    token_ms: options.TokenMs = None,
+    tenant: options.Tenant = None,
     marks: options.Marks = None,
     trace: Annotated[bool, typer.Option("--trace", help="Then show every round on a time axis.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, when all is done.")] = False,
@@ -74,13 +77,14 @@ def generate(
         stop=stop,
         ignore_eos=ignore_eos,
         speculation=options.speculation_of(gamma, rule, speculator, is_off=no_speculation),
+        targets=options.targets_of(first_token_ms, token_ms),
         include_rounds=trace or as_json,
     )
     if not text.strip():
         raise ConfigurationError("the prompt is empty; there is nothing to answer or to continue")
     asked = _conversation(text, system) if is_chat else text
     look = None if as_json else Look.of(terminal.out, marks)
-    with reaching(host), Client(with_port(host)) as client:
+    with reaching(host), Client(with_port(host), tenant=tenant) as client:
         reply = receive(client.generate(asked, **wishes), None if as_json else terminal.write, look)
     if as_json:
         terminal.write(json.dumps(reply.as_dict(), ensure_ascii=False) + "\n")

@@ -12,6 +12,7 @@ from typing import Any
 from pilotfish import models
 from pilotfish.cli.processes import Service, claim_port, free_port
 from pilotfish.errors import ConfigurationError
+from pilotfish.gammas import GammaTable
 
 ROLES = ("coordinator", "drafter", "verifier")  # in the order they are ended: no new work, then no more drafts
 COORDINATOR_PORT = 50050
@@ -25,7 +26,7 @@ class Local:
 
     model: str = models.DEFAULT_PRESET
     drafter: str = NGRAM  # "ngram", "model:NAME", "none"
-    gamma: int | None = None  # None: as the coordinator is set
+    gamma: str | None = None  # a number, or a table by batch size; None: as the coordinator is set
     dtype: str | None = None  # None: as verifier and drafter are set
     device: str | None = None
     host: str = "127.0.0.1"
@@ -53,8 +54,22 @@ class Local:
             models.resolve(self.drafter_model)
         elif self.drafter not in {NGRAM, NO_DRAFTER}:
             raise ConfigurationError.of("--drafter", self.drafter, "say ngram, model:NAME (any --model) or none")
+        if self.gamma is not None:
+            read_gammas("--gamma", self.gamma)
         if self.port:
             claim_port(self.host, self.port)
+
+
+def read_gammas(field: str, text: str) -> GammaTable:
+    """A number of tokens, or a table of them by batch size.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    try:
+        return GammaTable.parse(text)
+    except ValueError as error:
+        raise ConfigurationError.of(field, text, str(error)) from error
 
 
 def fetch(local: Local) -> None:
@@ -80,7 +95,7 @@ def services(local: Local) -> list[Service]:
             "model": local.model,
             "verifiers": verifier,
             "drafters": drafter if local.has_drafter else "",
-            "gamma": None if local.gamma is None else str(local.gamma),
+            "gamma": local.gamma,
         },
         "drafter": {
             "port": drafter.rpartition(":")[2],

@@ -8,9 +8,9 @@ from typing import Annotated, TypeAlias
 import typer
 
 from pilotfish.errors import ConfigurationError
-from pilotfish.messages import Rule, Speculation
+from pilotfish.messages import Rule, Speculation, Targets
 
-SAMPLING, SPECULATION = "Sampling", "Speculation"
+SAMPLING, SPECULATION, TARGETS = "Sampling", "Speculation", "Times to keep"
 
 
 class RuleName(Enum):
@@ -51,6 +51,18 @@ RuleOption: TypeAlias = Annotated[
 Speculator: TypeAlias = Annotated[
     str | None, typer.Option(metavar="NAME", help="One of the drafter's speculators.", rich_help_panel=SPECULATION)
 ]
+FirstTokenMs: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="MS", help="Target for the time to the first token.", rich_help_panel=TARGETS),
+]
+TokenMs: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="MS", help="Target for the mean time of each later token.", rich_help_panel=TARGETS),
+]
+Tenant: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Whose request this is, for the coordinator.", envvar="PILOTFISH_TENANT"),
+]
 Marks: TypeAlias = Annotated[
     bool | None,
     typer.Option(
@@ -59,6 +71,12 @@ Marks: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+
+def targets_of(first_token_ms: float | None, token_ms: float | None) -> Targets:
+    """Times to keep, as they were typed."""
+    first_token_s, token_s = (None if ms is None else ms / 1e3 for ms in (first_token_ms, token_ms))
+    return Targets(first_token_s, token_s)
 
 
 def speculation_of(gamma: int | None, rule: RuleName | None, speculator: str | None, *, is_off: bool) -> Speculation:

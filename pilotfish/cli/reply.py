@@ -57,6 +57,9 @@ class Reply:
             parts.append(f"{self.tokens_per_pass:.2f} tokens a pass")
         if self.started is not None and self.started.rule is not None:
             parts.append(f"rule {self.started.rule.value}")
+        missed = [name.replace("_", " ") for name, is_met in statistics.targets_met.items() if not is_met]
+        if missed:
+            parts.append(f"target missed: {', '.join(missed)}")
         return "; ".join([*parts, f"ended by {self.finished.reason.value}"])
 
     def as_dict(self) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from pilotfish.cli.local import COORDINATOR_PORT, Local, fetch, read_config, ser
 from pilotfish.cli.processes import Fleet, Show
 from pilotfish.cli.terminal import Terminal
 from pilotfish.errors import ConfigurationError
+from pilotfish.gammas import GammaTable
 
 READY_TIMEOUT_S = 300.0
 INTERRUPTED = 130
 COLOURS = {"coordinator": "cyan", "drafter": "yellow", "verifier": "blue"}
-NUMBERS = {"gamma": (0, 1024), "port": (0, 65535), "threads": (1, 1024), "timeout": (1, 86400)}  # and their bounds
+NUMBERS = {"port": (0, 65535), "threads": (1, 1024), "timeout": (1, 86400)}  # and their bounds
 OPTIONS = ("model", "drafter", "gamma", "dtype", "device", "host", "port", "threads", "timeout")
 
 
@@ -42,8 +43,12 @@ def up(
         ),
     ] = "ngram",
     gamma: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Tokens drafted in a round; the coordinator's own by default."),
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Tokens drafted in a round, or a table of them by how many sessions run, such as 1:8,4:4,16:2,64:0; "
+            "the coordinator's own by default.",
+        ),
     ] = None,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="float32, bfloat16 or int8.")] = None,
     device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, …")] = None,
@@ -68,6 +73,7 @@ def up(
     Examples:
       pilotfish up
       pilotfish up --model ./big --drafter model:./small --gamma 4
+      pilotfish up --gamma 1:8,4:4,16:2,64:0
       pilotfish up --config pilotfish.toml
 
     A config file has these options as keys, and a table of settings for
@@ -170,14 +176,24 @@ def _checked(from_file: dict[str, Any], path: Path, given: set[str]) -> dict[str
     for key, value in from_file.items():
         if key not in OPTIONS:
             raise ConfigurationError(f"{path}: no option {key!r}; there are {', '.join(OPTIONS)}", field=key)
-        if key not in NUMBERS and not isinstance(value, str):
+        if key == "gamma":
+            _check_gammas(path, value)
+        elif key not in NUMBERS and not isinstance(value, str):
             raise ConfigurationError(f"{path}: {key} is {value!r}; it takes a text", field=key)
         if key in NUMBERS:
             least, most = NUMBERS[key]
             if type(value) not in {int, float} or not least <= value <= most:
                 what = f"it takes a number from {least} to {most}"
                 raise ConfigurationError(f"{path}: {key} is {value!r}; {what}", field=key)
-    return {key: value for key, value in from_file.items() if key not in given}
+    texts = {"gamma": str(from_file["gamma"])} if "gamma" in from_file else {}
+    return {key: value for key, value in (from_file | texts).items() if key not in given}
+
+
+def _check_gammas(path: Path, value: object) -> None:
+    try:
+        GammaTable.parse(str(value))
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: gamma is {value!r}: {error}", field="gamma") from error
 
 
 def unseen(_service: str, _line: str) -> None:

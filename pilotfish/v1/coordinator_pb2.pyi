@@ -20,7 +20,7 @@ OBJECTIVE_BALANCED: Objective
 OBJECTIVE_THROUGHPUT: Objective
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("text", "chat", "tokens", "sampling", "seed", "max_tokens", "stop", "stop_ids", "ignore_eos", "speculation", "output_so_far", "model", "include_rounds", "workload", "objective")
+    __slots__ = ("text", "chat", "tokens", "sampling", "seed", "max_tokens", "stop", "stop_ids", "ignore_eos", "speculation", "output_so_far", "model", "include_rounds", "workload", "objective", "targets")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class GenerateRequest(_message.Message):
     INCLUDE_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
     text: str
     chat: Chat
     tokens: Tokens
@@ -51,7 +52,16 @@ class GenerateRequest(_message.Message):
     include_rounds: bool
     workload: str
     objective: Objective
-    def __init__(self, text: _Optional[str] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., output_so_far: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., include_rounds: _Optional[bool] = ..., workload: _Optional[str] = ..., objective: _Optional[_Union[Objective, str]] = ...) -> None: ...
+    targets: Targets
+    def __init__(self, text: _Optional[str] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., output_so_far: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., include_rounds: _Optional[bool] = ..., workload: _Optional[str] = ..., objective: _Optional[_Union[Objective, str]] = ..., targets: _Optional[_Union[Targets, _Mapping]] = ...) -> None: ...
+
+class Targets(_message.Message):
+    __slots__ = ("first_token_us", "token_us")
+    FIRST_TOKEN_US_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_US_FIELD_NUMBER: _ClassVar[int]
+    first_token_us: int
+    token_us: int
+    def __init__(self, first_token_us: _Optional[int] = ..., token_us: _Optional[int] = ...) -> None: ...
 
 class Chat(_message.Message):
     __slots__ = ("messages",)
@@ -168,7 +178,7 @@ class Finished(_message.Message):
     def __init__(self, reason: _Optional[_Union[_common_pb2.FinishReason, str]] = ..., num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
 class Statistics(_message.Message):
-    __slots__ = ("num_verdicts", "num_drafts", "num_drafted_tokens", "num_accepted_tokens", "num_accepted_by_depth", "num_plain_tokens", "draft_us", "verify_us", "first_token_us", "total_us", "num_dropped_by_cause")
+    __slots__ = ("num_verdicts", "num_drafts", "num_drafted_tokens", "num_accepted_tokens", "num_accepted_by_depth", "num_plain_tokens", "draft_us", "verify_us", "first_token_us", "total_us", "num_dropped_by_cause", "targets_met")
     class NumDroppedByCauseEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +186,13 @@ class Statistics(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TargetsMetEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bool
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bool] = ...) -> None: ...
     NUM_VERDICTS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +204,7 @@ class Statistics(_message.Message):
     FIRST_TOKEN_US_FIELD_NUMBER: _ClassVar[int]
     TOTAL_US_FIELD_NUMBER: _ClassVar[int]
     NUM_DROPPED_BY_CAUSE_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_MET_FIELD_NUMBER: _ClassVar[int]
     num_verdicts: int
     num_drafts: int
     num_drafted_tokens: int
@@ -198,7 +216,8 @@ class Statistics(_message.Message):
     first_token_us: int
     total_us: int
     num_dropped_by_cause: _containers.ScalarMap[str, int]
-    def __init__(self, num_verdicts: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_drafted_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_accepted_by_depth: _Optional[_Iterable[int]] = ..., num_plain_tokens: _Optional[int] = ..., draft_us: _Optional[int] = ..., verify_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., total_us: _Optional[int] = ..., num_dropped_by_cause: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    targets_met: _containers.ScalarMap[str, bool]
+    def __init__(self, num_verdicts: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_drafted_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_accepted_by_depth: _Optional[_Iterable[int]] = ..., num_plain_tokens: _Optional[int] = ..., draft_us: _Optional[int] = ..., verify_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., total_us: _Optional[int] = ..., num_dropped_by_cause: _Optional[_Mapping[str, int]] = ..., targets_met: _Optional[_Mapping[str, bool]] = ...) -> None: ...
 
 class CoordinatorInfoRequest(_message.Message):
     __slots__ = ()

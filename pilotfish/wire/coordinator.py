@@ -7,6 +7,7 @@ from typing import Final
 
 from pilotfish.errors import InvalidArgument
 from pilotfish.messages import (
+    NO_TARGETS,
     Chat,
     Chunk,
     CoordinatorInfo,
@@ -20,6 +21,7 @@ from pilotfish.messages import (
     Speculation,
     Started,
     Statistics,
+    Targets,
 )
 from pilotfish.v1 import coordinator_pb2
 from pilotfish.wire.sampling import (
@@ -69,6 +71,7 @@ def write_request(request: Request) -> coordinator_pb2.GenerateRequest:
         objective=coordinator_pb2.OBJECTIVE_UNSPECIFIED
         if request.objective is None
         else _OBJECTIVES[request.objective],
+        targets=_write_targets(request.targets),
     )
     match request.prompt:
         case str(text):
@@ -83,13 +86,27 @@ def write_request(request: Request) -> coordinator_pb2.GenerateRequest:
     return proto
 
 
+def _write_targets(targets: Targets) -> coordinator_pb2.Targets | None:
+    if targets == NO_TARGETS:
+        return None
+    return coordinator_pb2.Targets(
+        first_token_us=None if targets.first_token_s is None else round(targets.first_token_s * 1e6),
+        token_us=None if targets.token_s is None else round(targets.token_s * 1e6),
+    )
+
+
 def read_request(
-    proto: coordinator_pb2.GenerateRequest, *, max_gamma: int, vocabulary_size: int | None = None
+    proto: coordinator_pb2.GenerateRequest,
+    *,
+    max_gamma: int,
+    whose: str = "this coordinator",
+    vocabulary_size: int | None = None,
 ) -> Request:
     """A request that can be served, as far as its own values tell.
 
     Args:
-        max_gamma: the coordinator's cap.
+        max_gamma: the cap.
+        whose: cap it is, for the refusal.
         vocabulary_size: of the served model; None: not known yet, any id is taken.
 
     Raises:
@@ -111,12 +128,25 @@ def read_request(
         stop=_read_stop(proto.stop),
         stop_ids=_read_ids("stop_ids", proto.stop_ids, num_ids, MAX_STOPS),
         ignore_eos=proto.ignore_eos,
-        speculation=_read_speculation(proto.speculation, max_gamma),
+        speculation=_read_speculation(proto.speculation, max_gamma, whose),
         output_so_far=output_so_far,
         model=proto.model or None,
         include_rounds=proto.include_rounds,
         workload=_read_workload(proto.workload),
         objective=_read_objective(proto.objective),
+        targets=_read_targets(proto.targets),
+    )
+
+
+def _read_targets(proto: coordinator_pb2.Targets) -> Targets:
+    first_us = proto.first_token_us if proto.HasField("first_token_us") else None
+    token_us = proto.token_us if proto.HasField("token_us") else None
+    for field, value in (("targets.first_token_us", first_us), ("targets.token_us", token_us)):
+        if value == 0:
+            raise InvalidArgument.of(field, value, "no token comes in no time; leave it out for no target")
+    return Targets(
+        None if first_us is None else first_us / 1e6,
+        None if token_us is None else token_us / 1e6,
     )
 
 
@@ -177,12 +207,12 @@ def _read_stop(strings: Iterable[str]) -> tuple[str, ...]:
     return stop
 
 
-def _read_speculation(proto: coordinator_pb2.Speculation, cap: int) -> Speculation:
+def _read_speculation(proto: coordinator_pb2.Speculation, cap: int, whose: str) -> Speculation:
     gamma = proto.gamma if proto.HasField("gamma") else None
     max_gamma = proto.max_gamma if proto.HasField("max_gamma") else None
     for field, value in (("speculation.gamma", gamma), ("speculation.max_gamma", max_gamma)):
         if value is not None and value > cap:
-            raise InvalidArgument.of(field, value, f"the cap of this coordinator is {cap}")
+            raise InvalidArgument.of(field, value, f"the cap of {whose} is {cap}")
     if gamma is not None and max_gamma is not None and gamma > max_gamma:
         raise InvalidArgument.of("speculation.gamma", gamma, f"is over the request's own max_gamma of {max_gamma}")
     if proto.is_off and gamma:
@@ -273,6 +303,7 @@ def _read_finished(proto: coordinator_pb2.Finished) -> Finished:
     values = {name: getattr(proto.statistics, name) for name in Statistics.__slots__}
     values["num_accepted_by_depth"] = tuple(values["num_accepted_by_depth"])
     values["num_dropped_by_cause"] = dict(values["num_dropped_by_cause"])
+    values["targets_met"] = dict(values["targets_met"])
     return Finished(
         reason=read_finish(proto.reason) or FinishReason.STOP,
         num_prompt_tokens=proto.num_prompt_tokens,

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.policy import FixedPolicy, Snapshot
+from coordinator.policy import FixedPolicy, Snapshot, TablePolicy
 from coordinator.router import DrafterView, VerifierView, choose_drafter, choose_verifier
+from pilotfish.gammas import GammaTable
 from pilotfish.messages import DrafterLoad, Speculation, VerifierLoad
 
 SNAPSHOT = Snapshot(
@@ -43,6 +44,17 @@ def test_fixed_policy(change: dict[str, object], gamma: int, reason: str) -> Non
     """γ is what request or settings say, as far as drafter, limit and context allow; the reason says which it was."""
     decision = FixedPolicy(4).decide(replace(SNAPSHOT, **change))  # type: ignore[arg-type]
     assert (decision.gamma, decision.reason) == (gamma, reason)
+
+
+@pytest.mark.parametrize(("num_sessions", "gamma"), [(0, 8), (1, 8), (4, 4), (63, 2), (64, 0)])
+def test_table_policy(num_sessions: int, gamma: int) -> None:
+    """γ is the table's for as many sessions as run at the verifier; a request's own comes first."""
+    policy = TablePolicy(GammaTable.parse("1:8,4:4,16:2,64:0"))
+    crowd = replace(SNAPSHOT, verifier=VerifierLoad(num_sessions=num_sessions))
+    assert policy.may_draft(crowd.wishes)
+    assert policy.decide(crowd)[:2] == (gamma, "fixed")
+    assert policy.decide(replace(crowd, wishes=Speculation(gamma=3)))[:2] == (3, "request")
+    assert not policy.may_draft(Speculation(is_off=True))
 
 
 def verifier(address: str, is_up: bool = True, num_sessions: int = 0, **load: Any) -> VerifierView:

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator.admission import Served, admit
 from coordinator.service import SERVICE, keep_ready
 from coordinator.settings import CoordinatorSettings
+from coordinator.tenants import Terms
 from pilotfish.errors import ConfigurationError, InvalidArgument, NotFound, PromptTooLong
 from pilotfish.messages import Message, Request, Rule, Speculation
 from pilotfish.telemetry import Metric, Telemetry
@@ -202,6 +203,7 @@ def test_help() -> None:
 def test_unseeded_requests_differ() -> None:
     """Two requests without a seed get different ones, of 64 bits."""
     served = Served("letters", TOKENIZER, 100, frozenset([END]))
-    seeds = {admit(Request("abc"), served, speculator=None, lease_s=1.0, max_gamma=4).opening.seed for _ in range(20)}
+    terms = Terms(max_gamma=4)
+    seeds = {admit(Request("abc"), served, speculator=None, lease_s=1.0, terms=terms).opening.seed for _ in range(20)}
     assert len(seeds) == 20
     assert max(seeds) >= 1 << 56

@@ -137,7 +137,7 @@ def test_settings_become_what_the_services_read() -> None:
     coordinator = CoordinatorSettings.load(environment=environment(deployments["coordinator"]))
     drafter = DrafterSettings.load(environment=environment(deployments["drafter"]))
     verifier = VerifierSettings.load(environment=environment(deployments["verifier"]))
-    assert (coordinator.host, coordinator.port, coordinator.gamma) == ("0.0.0.0", 50050, 2)
+    assert (coordinator.host, coordinator.port, str(coordinator.gamma)) == ("0.0.0.0", 50050, "2")
     assert coordinator.model == verifier.model == "owner/name"
     assert coordinator.verifiers == (f"demo-verifier:{verifier.port}",)
     assert coordinator.drafters == (f"demo-drafter:{drafter.port}",)

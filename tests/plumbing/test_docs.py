@@ -19,7 +19,8 @@ async def answer(request: Request) -> AsyncIterator[Chunk]:
     yield Chunk(started=Started("00" * 16, "toy", 3))
     rounds = (Round(0, 4, "request", 4, 1, 2),) if request.include_rounds else ()
     yield Chunk("swims ahead", (1, 2), (TokenKind.ACCEPTED, TokenKind.CORRECTION), rounds)
-    statistics = Statistics(num_drafts=1, num_drafted_tokens=4, num_accepted_tokens=1)
+    met = {} if request.targets.token_s is None else {"first_token": True, "token": True}
+    statistics = Statistics(num_drafts=1, num_drafted_tokens=4, num_accepted_tokens=1, targets_met=met)
     yield Chunk(finished=Finished(FinishReason.LENGTH, 3, 2, statistics))
 
 

@@ -15,6 +15,7 @@ from pilotfish.messages import (
     Finished,
     FinishReason,
     Message,
+    Objective,
     Peer,
     Request,
     Round,
@@ -22,6 +23,7 @@ from pilotfish.messages import (
     Speculation,
     Started,
     Statistics,
+    Targets,
     TokenKind,
 )
 from pilotfish.request import make_request
@@ -53,6 +55,9 @@ def speculations(draw: Any) -> Speculation:
     )
 
 
+seconds = st.none() | st.integers(1, 10**12).map(lambda us: us / 1e6)
+
+
 @st.composite
 def requests(draw: Any) -> Request:
     output = draw(tokens)
@@ -68,13 +73,16 @@ def requests(draw: Any) -> Request:
         output_so_far=output,
         model=draw(st.none() | words),
         include_rounds=draw(st.booleans()),
+        workload=draw(st.just("") | st.text("ab γ", max_size=6)),
+        objective=draw(st.none() | st.sampled_from(Objective)),
+        targets=draw(st.builds(Targets, seconds, seconds)),
     )
 
 
 rounds = st.builds(Round, u32, u32, words, u32, u32, u32, u64, u32, u32, u32, u32, u32)
 statistics = st.builds(
     Statistics, u32, u32, u32, u32, st.lists(u32, max_size=3).map(tuple), u32, u64, u64, u64, u64,
-    st.dictionaries(words, u32, max_size=3),
+    st.dictionaries(words, u32, max_size=3), st.dictionaries(words, st.booleans(), max_size=2),
 )  # fmt: skip
 starteds = st.builds(
     Started, words, words, u32, u32, st.none() | words, words, st.none() | st.sampled_from(Rule), st.none() | words

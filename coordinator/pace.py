@@ -1,0 +1,48 @@
+"""How a request keeps up with its targets: what they leave for the tokens to come, and whether they were met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pilotfish.messages import NO_TARGETS, Targets
+
+HORIZON_TOKENS: Final = 32  # within so many tokens a request that is behind is to be on its target again
+
+
+@dataclass(slots=True)
+class Pace:
+    """Times of one request beside its targets. What is committed while paused counts for neither side."""
+
+    targets: Targets = NO_TARGETS
+    is_paused: bool = False  # nobody reads along: the model reasons
+    first_token_s: float | None = None  # None: no token has come
+    num_tokens: int = 0  # after the first
+    seconds: float = 0.0  # that they took
+
+    def commit(self, num_tokens: int, seconds: float) -> None:
+        """So many tokens came, so long after those before them, or after the request where they are the first."""
+        if self.first_token_s is None:
+            self.first_token_s = seconds
+            num_tokens, seconds = num_tokens - 1, 0.0
+        if not self.is_paused:
+            self.num_tokens += num_tokens
+            self.seconds += seconds
+
+    @property
+    def needed_s(self) -> float | None:
+        """Seconds a token that keep the target for the next tokens; under 0 where nothing does. None: no target."""
+        target_s = self.targets.token_s
+        if target_s is None or self.is_paused:
+            return None
+        return (target_s * (self.num_tokens + HORIZON_TOKENS) - self.seconds) / HORIZON_TOKENS
+
+    def met(self) -> dict[str, bool]:
+        """Whether each target was met, by name, as far as there was anything to measure."""
+        met = {}
+        first_s, token_s = self.targets.first_token_s, self.targets.token_s
+        if first_s is not None and self.first_token_s is not None:
+            met["first_token"] = self.first_token_s <= first_s
+        if token_s is not None and self.num_tokens > 0:
+            met["token"] = self.seconds <= token_s * self.num_tokens
+        return met
