@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from drafter.speculators import Ask, Speculator
-from drafter.stopping import Sight, StopRule
+from drafter.stopping import Sight, StopRule, Survival
 from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DraftPart, DraftRequest, Open, SessionId
 
@@ -26,6 +26,7 @@ class Round:
     request: DraftRequest
     arrived_s: float
     rule: StopRule
+    survival: Survival
     draft: Draft = Draft.EMPTY
 
     def sight(self, now_s: float) -> Sight:
@@ -68,7 +69,8 @@ class Rounds:
             self._speculator.observe(session, tokens)
 
     def start(self, request: DraftRequest, arrived_s: float, rule: StopRule) -> None:
-        self._rounds[request.session] = Round(request, arrived_s, rule)
+        survival = Survival(request.price, request.calibration)
+        self._rounds[request.session] = Round(request, arrived_s, rule, survival)
 
     def close(self, session: SessionId) -> None:
         self._rounds.pop(session, None)
@@ -99,7 +101,7 @@ class Rounds:
             end = round_.rule(round_.sight(now_s))
             if end is None:
                 num_levels = round_.request.gamma - round_.draft.num_levels
-                asks.append(Ask(session, round_.request.position, round_.draft, num_levels))
+                asks.append(Ask(session, round_.request.position, round_.draft, num_levels, round_.survival))
             else:
                 parts.append(self._part(round_, len(round_.draft), Draft.EMPTY, end, now_s))
         return parts, asks
@@ -115,12 +117,21 @@ class Rounds:
             round_.draft = round_.draft.append(nodes)
             if round_.draft.num_levels > ask.draft.num_levels + ask.num_levels:
                 raise SpeculatorError(f"asked for {ask.num_levels} levels more, got {len(nodes)} nodes: {nodes}")
+            confidences = _confidences(round_, first_node)
             # Whether to go on is asked now rather than at the next step, so that the last nodes can say they are.
-            end = round_.rule(round_.sight(now_s)) if nodes.tokens else DraftEnd.NO_MATCH
-            parts.append(self._part(round_, first_node, nodes, end, now_s))
+            end = _end(round_, nodes, now_s)
+            parts.append(self._part(round_, first_node, nodes, end, now_s, confidences))
         return parts
 
-    def _part(self, round_: Round, first_node: int, nodes: Draft, end: DraftEnd | None, now_s: float) -> Drawn:
+    def _part(
+        self,
+        round_: Round,
+        first_node: int,
+        nodes: Draft,
+        end: DraftEnd | None,
+        now_s: float,
+        confidences: tuple[float, ...] = (),
+    ) -> Drawn:
         request = round_.request
         if end is not None:
             del self._rounds[request.session]
@@ -133,5 +144,29 @@ class Rounds:
             is_complete=end is not None,
             end=end,
             draft_us=round_.elapsed_us(now_s),
+            confidences=confidences,
         )
         return Drawn(request, part)
+
+
+def _end(round_: Round, nodes: Draft, now_s: float) -> DraftEnd | None:
+    """Why the draft ends with these nodes, or None."""
+    if round_.survival.is_over:
+        return DraftEnd.SURVIVAL
+    return round_.rule(round_.sight(now_s)) if nodes.tokens else DraftEnd.NO_MATCH
+
+
+def _confidences(round_: Round, first_node: int) -> tuple[float, ...]:
+    """Of the nodes from `first_node` on, and of one that was not drawn; () where the speculator does not tell.
+
+    Raises:
+        SpeculatorError: it told of other nodes than it drew; one that was drawn and kept back would bias the text.
+    """
+    survival = round_.survival
+    num_told = len(survival.confidences)
+    if num_told and num_told != len(round_.draft) + survival.is_over:
+        raise SpeculatorError(
+            f"asked whether to draw {num_told} nodes, "
+            f"{'all but the last' if survival.is_over else 'all'} allowed, and drew {len(round_.draft)}: {round_.draft}"
+        )
+    return tuple(survival.confidences[first_node:])

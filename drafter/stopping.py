@@ -2,14 +2,18 @@
 
 What is verified must not depend on what is dropped (docs/law.md). A rule that saw the token just drawn could keep it
 back; here it cannot, since it is asked before the token exists, and what was drawn before has been sent.
+
+Most rules are asked before a step. `Survival` is asked in the middle of one, where the law of the next token is known
+and the token is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from pilotfish.confidence import Calibration, confidence_of
 from pilotfish.messages import DraftEnd
 
 
@@ -66,3 +70,32 @@ class FirstOf:
 
     def __call__(self, sight: Sight) -> DraftEnd | None:
         return next((end for rule in self.rules if (end := rule(sight)) is not None), None)
+
+
+@dataclass(slots=True)
+class Survival:
+    """Stops before the node of a chain whose survival would be under the price; keeps what it was told of each node.
+
+    Survival is the product of what the calibration makes of the confidences, down to the node in question. So it looks
+    at the shapes of the laws along the path that was drawn and sent, and at the law of the next node, never at what is
+    drawn from it. Without a calibration, or at a price of 0, nothing stops it.
+    """
+
+    price: float = 0.0  # tokens
+    calibration: Calibration | None = None
+    confidences: list[float] = field(default_factory=list)  # by node; the last is of one not drawn if it is over
+    survival: float = 1.0  # of the last node that may be drawn
+    is_over: bool = False  # a node was not worth its price
+
+    def draws(self, probability: float) -> bool:
+        """Whether the next node is to be drawn. To be asked once for each node, before it is drawn.
+
+        Args:
+            probability: that the node holds, in the drafter's eyes, given its parent; known without the draw.
+        """
+        assert not self.is_over, "nothing hangs below a node that was not drawn"
+        self.confidences.append(confidence_of(probability))
+        if self.calibration is not None:
+            self.survival *= self.calibration.probability(self.confidences[-1])
+            self.is_over = self.survival < self.price
+        return not self.is_over

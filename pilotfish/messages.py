@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
+from pilotfish.confidence import Calibration
 from pilotfish.draft import Draft
 from pilotfish.price import Plan, Profile
 
@@ -180,6 +181,8 @@ class DraftRequest:
     gamma: int
     deadline_us: int
     trace: TraceContext | None = None
+    price: float = 0.0  # tokens: the draft ends before a node that would survive with a smaller probability
+    calibration: Calibration | None = None  # None: not known, so nothing is weighed against the price
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,7 @@ class DraftPart:
     is_complete: bool
     end: DraftEnd | None = None  # set on the complete part
     draft_us: int = 0  # since the request arrived
+    confidences: tuple[float, ...] = ()  # log odds, by node; one more where the end is survival; (): not said
 
 
 @dataclass(frozen=True, slots=True)

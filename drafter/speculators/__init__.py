@@ -8,9 +8,10 @@ One thread calls all of it, one call at a time, so a speculator needs no locks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from drafter.stopping import Survival
 from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
 from pilotfish.messages import Open, SessionId
@@ -42,6 +43,18 @@ class Ask:
     position: int  # committed tokens: base of the round, and key of its draws
     draft: Draft  # the nodes so far, drawn by earlier steps of the same round and sent already
     num_levels: int  # how many levels the draft may still grow by, at least 1
+    survival: Survival = field(default_factory=Survival)  # of the draft's path; asked through `draws`
+
+    def draws(self, probability: float) -> bool:
+        """Whether the next node of a chain is worth drawing; a speculator that can tell asks before it draws it.
+
+        A node that may be drawn must be, and be returned. Where one may not, the draft ends with the one before it.
+
+        Args:
+            probability: how surely the node will hold, given its parent: from the shape of its q, or from how it was
+                looked up, never from the token drawn. It need not be right, only say more where more holds.
+        """
+        return self.survival.draws(probability)
 
     def chain(self, tokens: Sequence[int], q: Sequence[Distribution | None] | None = None) -> Draft:
         """The answer that hangs `tokens` below the last node, one below the other; without `q` they are one-hot."""
@@ -85,7 +98,7 @@ class Speculator(Protocol):
         answers in one.
 
         Every node drawn must be returned, and whether to draw must not depend on what would be drawn: what is
-        verified must not depend on what is dropped (docs/law.md).
+        verified must not depend on what is dropped (docs/law.md). `Ask.draws` says whether a node is worth its price.
 
         Returns:
             For each ask, in order: at least one node, with parents counted in the whole draft (`Ask.chain` does it)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from drafter.speculators import Ask
 from pilotfish import noise, sampling
-from pilotfish.distribution import draw
+from pilotfish.distribution import Distribution, draw
 from pilotfish.draft import Draft
 from pilotfish.messages import Open, Rule
 from pilotfish.noise import Purpose
@@ -48,7 +48,10 @@ class Drawer:
         self._num_bits = num_bits
 
     def draw(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
-        """The next node of each ask, as a draft of one node; empty where the logits have no law (NaN).
+        """The next node of each ask, as a draft of one node.
+
+        It is empty where the node is not worth drawing, and where the logits have no law (NaN). Whether it is worth
+        drawing is asked when its law is known, before anything is drawn from it.
 
         Args:
             logits: [R, V or more].
@@ -68,15 +71,20 @@ class Drawer:
                 chosen = choose(part, [asks[row] for row in rows], [starts[row] for row in rows])
                 for row, node in zip(rows, chosen, strict=True):
                     nodes[row] = node
-        if num_unsound := sum(not node.tokens for node in nodes):
+        if num_unsound := sum(
+            not node.tokens and not ask.survival.is_over for node, ask in zip(nodes, asks, strict=True)
+        ):
             logger.warning("%d of %d rows of a draft step have no law (NaN or infinite)", num_unsound, len(nodes))
         return nodes
 
-    def _likeliest(self, logits: Tensor, asks: Sequence[Ask], _: Sequence[Open]) -> list[Draft]:
+    def _likeliest(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
         tokens, is_sound = sampling.greedy(logits)
+        temperatures = [start.sampling.temperature or 1.0 for start in starts]
         return [
-            ask.chain([token]) if sound else Draft.EMPTY
-            for ask, token, sound in zip(asks, tokens.tolist(), is_sound.tolist(), strict=True)
+            ask.chain([token]) if sound and ask.draws(probability) else Draft.EMPTY
+            for ask, token, sound, probability in zip(
+                asks, tokens.tolist(), is_sound.tolist(), _largest(logits, temperatures), strict=True
+            )
         ]
 
     def _coupled(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
@@ -90,8 +98,8 @@ class Drawer:
         best = (values.double() / exponentials).argmax(-1, keepdim=True)  # the largest log q + Gumbel
         tokens = ids.gather(1, best)[:, 0].tolist()
         return [
-            ask.chain([token]) if sound else Draft.EMPTY
-            for ask, token, sound in zip(asks, tokens, _is_sound(law), strict=True)
+            ask.chain([token]) if sound and ask.draws(probability) else Draft.EMPTY
+            for ask, token, sound, probability in zip(asks, tokens, _is_sound(law), values[:, 0].tolist(), strict=True)
         ]
 
     def _quantised(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
@@ -99,11 +107,21 @@ class Drawer:
         is_sound = _is_sound(law)
         # the row of an unsound law is replaced by one that is sound, and its node left out
         laws = sampling.quantised(law.nan_to_num(nan=1.0), self._num_ids, self._num_bits)
-        nodes: list[Draft] = []
-        for ask, start, q, sound in zip(asks, starts, laws, is_sound, strict=True):
-            uniform = noise.uniform(start.seed, Purpose.DRAFT, ask.position, len(ask.draft))
-            nodes.append(ask.chain([draw(q, uniform)], [q]) if sound else Draft.EMPTY)
-        return nodes
+        return [
+            _drawn(ask, start, q) if sound and ask.draws(max(q.weights) / q.total) else Draft.EMPTY
+            for ask, start, q, sound in zip(asks, starts, laws, is_sound, strict=True)
+        ]
+
+
+def _drawn(ask: Ask, start: Open, q: Distribution) -> Draft:
+    return ask.chain([draw(q, noise.uniform(start.seed, Purpose.DRAFT, ask.position, len(ask.draft)))], [q])
+
+
+def _largest(logits: Tensor, temperatures: Sequence[float]) -> list[float]:
+    """The largest probability of each row at its temperature; NaN where the row has no law."""
+    scaled = logits.float() / torch.tensor(temperatures, device=logits.device)[:, None]
+    largest: list[float] = scaled.softmax(-1).amax(-1).tolist()
+    return largest
 
 
 def _is_sound(law: Tensor) -> list[bool]:

@@ -6,7 +6,7 @@ Saxena 2023 (github.com/apoorvumang/prompt-lookup-decoding); also known as n-gra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from drafter.speculators import Ask, Speculator
 from pilotfish.draft import Draft
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from drafter.settings import DrafterSettings
+
+
+MAX_AGREEMENT: Final = 32  # tokens; that texts agree even further back says nothing more
 
 
 class Match(NamedTuple):
@@ -57,6 +60,16 @@ class NgramIndex:
                     return Match(start, length)
         return None
 
+    def agreement(self) -> int:
+        """How many tokens before the match are those before the text's end; `MAX_AGREEMENT` at most, 0: no match."""
+        match = self.find()
+        if match is None:
+            return 0
+        length, most = match.length, min(match.start, MAX_AGREEMENT)
+        while length < most and self.tokens[match.start - 1 - length] == self.tokens[-1 - length]:
+            length += 1
+        return length
+
     def continuation(self, num_tokens: int) -> list[int]:
         """What followed the match, at most `num_tokens`; [] without a match.
 
@@ -94,7 +107,19 @@ class NgramSpeculator(Speculator):
         self._indices[session].append(tokens)
 
     def propose(self, asks: Sequence[Ask]) -> Sequence[Draft]:
-        return [ask.chain(self._indices[ask.session].continuation(ask.num_levels)) for ask in asks]
+        return [self._copy(ask, self._indices[ask.session]) for ask in asks]
+
+    def _copy(self, ask: Ask, index: NgramIndex) -> Draft:
+        """What followed the match, as far as it is worth it: the longer two texts agree, the likelier they go on so."""
+        num_agreed, num_levels = index.agreement(), 0
+        while num_agreed and num_levels < ask.num_levels and ask.draws(_probability(num_agreed + num_levels)):
+            num_levels += 1
+        return ask.chain(index.continuation(num_levels))
 
     def close(self, session: SessionId) -> None:
         del self._indices[session]
+
+
+def _probability(num_agreed: int) -> float:
+    """That two texts which agree in so many tokens have the next one in common: as after so many successes in a row."""
+    return (num_agreed + 1) / (num_agreed + 2)

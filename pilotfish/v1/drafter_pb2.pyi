@@ -64,14 +64,26 @@ class DrafterOpen(_message.Message):
     def __init__(self, start: _Optional[_Union[_peer_pb2.SessionStart, _Mapping]] = ..., speculator: _Optional[str] = ..., is_coupled: _Optional[bool] = ...) -> None: ...
 
 class Propose(_message.Message):
-    __slots__ = ("tokens", "gamma", "deadline_us")
+    __slots__ = ("tokens", "gamma", "deadline_us", "price", "calibration")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
+    PRICE_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     gamma: int
     deadline_us: int
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., deadline_us: _Optional[int] = ...) -> None: ...
+    price: float
+    calibration: Calibration
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., deadline_us: _Optional[int] = ..., price: _Optional[float] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
+
+class Calibration(_message.Message):
+    __slots__ = ("offset", "slope")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SLOPE_FIELD_NUMBER: _ClassVar[int]
+    offset: float
+    slope: float
+    def __init__(self, offset: _Optional[float] = ..., slope: _Optional[float] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("answers", "load")
@@ -98,18 +110,20 @@ class DrafterOpened(_message.Message):
     def __init__(self) -> None: ...
 
 class DraftPart(_message.Message):
-    __slots__ = ("draft", "first_node", "is_complete", "end", "draft_us")
+    __slots__ = ("draft", "first_node", "is_complete", "end", "draft_us", "confidences")
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     FIRST_NODE_FIELD_NUMBER: _ClassVar[int]
     IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     DRAFT_US_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     draft: _peer_pb2.Draft
     first_node: int
     is_complete: bool
     end: DraftEnd
     draft_us: int
-    def __init__(self, draft: _Optional[_Union[_peer_pb2.Draft, _Mapping]] = ..., first_node: _Optional[int] = ..., is_complete: _Optional[bool] = ..., end: _Optional[_Union[DraftEnd, str]] = ..., draft_us: _Optional[int] = ...) -> None: ...
+    confidences: bytes
+    def __init__(self, draft: _Optional[_Union[_peer_pb2.Draft, _Mapping]] = ..., first_node: _Optional[int] = ..., is_complete: _Optional[bool] = ..., end: _Optional[_Union[DraftEnd, str]] = ..., draft_us: _Optional[int] = ..., confidences: _Optional[bytes] = ...) -> None: ...
 
 class DrafterLoad(_message.Message):
     __slots__ = ("start_us", "token_us", "num_queued", "num_sessions")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf, isfinite
 from typing import Final, TypeAlias
 
+from pilotfish.confidence import Calibration, read_confidences, write_confidences
 from pilotfish.errors import InvalidArgument, PilotfishError
 from pilotfish.messages import Close, DraftEnd, DrafterLoad, DraftPart, DraftRequest, Open, Opened, Refusal
 from pilotfish.v1 import drafter_pb2, peer_pb2
@@ -63,9 +65,19 @@ def _write_propose(request: DraftRequest) -> drafter_pb2.DraftItem:
             trace=request.trace,
         ),
         propose=drafter_pb2.Propose(
-            tokens=request.tokens, gamma=request.gamma, deadline_us=microseconds(request.deadline_us)
+            tokens=request.tokens,
+            gamma=request.gamma,
+            deadline_us=microseconds(request.deadline_us),
+            price=request.price,
+            calibration=_write_calibration(request.calibration),
         ),
     )
+
+
+def _write_calibration(calibration: Calibration | None) -> drafter_pb2.Calibration | None:
+    if calibration is None:
+        return None
+    return drafter_pb2.Calibration(offset=calibration.offset, slope=calibration.slope)
 
 
 def _write_open(opening: Open) -> list[drafter_pb2.DraftItem]:
@@ -137,7 +149,22 @@ class DrafterInbox:
             gamma=propose.gamma,
             deadline_us=propose.deadline_us,
             trace=read_trace(head),
+            price=_read_price(propose.price),
+            calibration=_read_calibration(propose.calibration) if propose.HasField("calibration") else None,
         )
+
+
+def _read_price(price: float) -> float:
+    if not 0.0 <= price < inf:
+        raise InvalidArgument.of("propose.price", price, "it is a number of tokens, 0 or more")
+    return price
+
+
+def _read_calibration(proto: drafter_pb2.Calibration) -> Calibration:
+    for name, value in (("offset", proto.offset), ("slope", proto.slope)):
+        if not isfinite(value):
+            raise InvalidArgument.of(f"propose.calibration.{name}", value, "it is a finite number")
+    return Calibration(proto.offset, proto.slope)
 
 
 # ---- drafter → coordinator ---------------------------------------------------------------------------------------
@@ -170,6 +197,7 @@ def _write_part(part: DraftPart) -> drafter_pb2.DraftPart:
         is_complete=part.is_complete,
         end=drafter_pb2.DRAFT_END_UNSPECIFIED if part.end is None else _ENDS[part.end],
         draft_us=microseconds(part.draft_us),
+        confidences=write_confidences(part.confidences),
     )
 
 
@@ -242,5 +270,14 @@ def _read_part(head: peer_pb2.Header, proto: drafter_pb2.DraftPart, limits: Limi
         is_complete=proto.is_complete or cause is not None,
         end=_END_OF.get(proto.end),
         draft_us=proto.draft_us,
+        confidences=_read_confidences(proto, len(draft)),
     )
     return Received(part, cause)
+
+
+def _read_confidences(proto: drafter_pb2.DraftPart, num_nodes: int) -> tuple[float, ...]:
+    """One a node that is left, and that of one that was not drawn; none where there are not as many as there should."""
+    num_undrawn = int(proto.end == drafter_pb2.DRAFT_END_SURVIVAL)
+    if num_nodes < len(proto.draft.tokens):
+        return read_confidences(proto.confidences[:num_nodes])
+    return read_confidences(proto.confidences) if len(proto.confidences) == num_nodes + num_undrawn else ()

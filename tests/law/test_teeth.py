@@ -67,15 +67,15 @@ SAYINGS = [
     Tooth("a liar under token", wrong.always(1, claimed=0.1), reference.token, 0.1, SMALL.p),
 ]
 TRIMMERS: list[tuple[str, DrawDraft, TargetLaw, float]] = [
-    ("dropping a drawn token that is unlikely", wrong.dropping_unlikely(PAIR, 2, 0.3), PAIR.p, 0.04),
-    ("trimming a batch by confidence", wrong.trimming_a_batch(PAIR, Pair(2, seed=37), 2, 2), PAIR.p, 0.04),
-    ("dropping a forbidden token", wrong.dropping_forbidden(PAIR, 2, forbidden=1), MASKED, 0.03),
-    ("dropping a late draft as a whole", wrong.dropping_late(PAIR, 2, 0.4, num_in_time=1), PAIR.p, 0.05),
+    ("dropping a drawn token that is unlikely", wrong.dropping_unlikely(CHAIN, 0.3), PAIR.p, 0.04),
+    ("trimming a batch by confidence", wrong.trimming_a_batch(CHAIN, draw_chain(Pair(2, seed=37), 2), 2), PAIR.p, 0.04),
+    ("dropping a forbidden token", wrong.dropping_forbidden(CHAIN, forbidden=1), MASKED, 0.03),
+    ("dropping a late draft as a whole", wrong.dropping_late(CHAIN, 0.4, num_in_time=1), PAIR.p, 0.05),
 ]
 ALLOWED: list[tuple[str, DrawDraft, TargetLaw]] = [
-    ("stopping by the shape of q", wrong.stopping_by_shape(PAIR, 2, 0.6), PAIR.p),
-    ("stopping after a token that is sent", wrong.stopping_after_unlikely(PAIR, 2, 0.4), PAIR.p),
-    ("nodes that came in time", wrong.in_time(wrong.stopping_after_unlikely(PAIR, 2, 0.4), 1), PAIR.p),
+    ("stopping by the shape of q", wrong.stopping_by_shape(CHAIN, 0.6), PAIR.p),
+    ("stopping after a token that is sent", wrong.stopping_after_unlikely(CHAIN, 0.4), PAIR.p),
+    ("nodes that came in time", wrong.in_time(wrong.stopping_after_unlikely(CHAIN, 0.4), 1), PAIR.p),
     ("masking q before drawing", wrong.masked_before_drawing(PAIR, 2, forbidden=1), MASKED),
     ("coarse q that was drawn from", draw_chain(Pair(3, seed=23, num_bits=2), 2), PAIR.p),
 ]

@@ -163,36 +163,35 @@ def always(token: int, claimed: float) -> DrawDraft:
 # Trimmers: what is verified depends on what is dropped -------------------------------------------------------------
 
 
-def dropping_unlikely(pair: Pair, gamma: int, least: float) -> DrawDraft:
+def dropping_unlikely(drawn: DrawDraft, least: float) -> DrawDraft:
     """Stops before sending a token whose own probability was low."""
-    drawn = draw_chain(pair, gamma)
     return lambda chance, tokens: _before(drawn(chance, tokens), lambda draft, node: _confidence(draft, node) < least)
 
 
-def trimming_a_batch(pair: Pair, other: Pair, gamma: int, budget: int) -> DrawDraft:
+def trimming_a_batch(mine: DrawDraft, theirs: DrawDraft, budget: int) -> DrawDraft:
     """Two sessions share a budget of nodes; the drafted tokens with the highest confidence get it."""
-    mine, theirs = draw_chain(pair, gamma), draw_chain(other, gamma)
 
     def draw(chance: Chance, tokens: Tokens) -> Draft:
         draft = mine(chance, tokens)
         # The other session is at the end of another text, so its chance is its own.
         neighbour = theirs(chance, (0,) * (100 + len(tokens)))
         confidences = sorted(_path_confidences(draft) + _path_confidences(neighbour), reverse=True)
+        if len(confidences) <= budget:
+            return draft
         least = confidences[budget - 1]
         return _before(draft, lambda draft, node: _path_confidences(draft)[node] < least)
 
     return draw
 
 
-def dropping_forbidden(pair: Pair, gamma: int, forbidden: int) -> DrawDraft:
+def dropping_forbidden(drawn: DrawDraft, forbidden: int) -> DrawDraft:
     """Draws without the grammar's mask and drops a token that the grammar forbids."""
-    drawn = draw_chain(pair, gamma)
     return lambda chance, tokens: _before(drawn(chance, tokens), lambda draft, node: draft.tokens[node] == forbidden)
 
 
-def dropping_late(pair: Pair, gamma: int, least: float, num_in_time: int) -> DrawDraft:
+def dropping_late(drawn: DrawDraft, least: float, num_in_time: int) -> DrawDraft:
     """Stops after an unlikely token, which is allowed; but a longer draft comes late and is dropped as a whole."""
-    drawn = stopping_after_unlikely(pair, gamma, least)
+    drawn = stopping_after_unlikely(drawn, least)
 
     def draw(chance: Chance, tokens: Tokens) -> Draft:
         draft = drawn(chance, tokens)
@@ -204,9 +203,8 @@ def dropping_late(pair: Pair, gamma: int, least: float, num_in_time: int) -> Dra
 # What is allowed ---------------------------------------------------------------------------------------------------
 
 
-def stopping_by_shape(pair: Pair, gamma: int, least: float) -> DrawDraft:
+def stopping_by_shape(drawn: DrawDraft, least: float) -> DrawDraft:
     """Stops before a draw whose distribution has no likely token."""
-    drawn = draw_chain(pair, gamma)
 
     def is_flat(draft: Draft, node: int) -> bool:
         q = draft.q[node]
@@ -215,9 +213,8 @@ def stopping_by_shape(pair: Pair, gamma: int, least: float) -> DrawDraft:
     return lambda chance, tokens: _before(drawn(chance, tokens), is_flat)
 
 
-def stopping_after_unlikely(pair: Pair, gamma: int, least: float) -> DrawDraft:
+def stopping_after_unlikely(drawn: DrawDraft, least: float) -> DrawDraft:
     """Stops after a token whose probability was low, and sends it."""
-    drawn = draw_chain(pair, gamma)
 
     def draw(chance: Chance, tokens: Tokens) -> Draft:
         draft = drawn(chance, tokens)

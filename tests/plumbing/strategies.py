@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pilotfish.confidence import Calibration, read_confidences
 from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
 from pilotfish.messages import (
@@ -36,6 +37,9 @@ INCARNATION = 77
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 small = st.integers(0, 9)
+f32 = st.floats(allow_nan=False, allow_infinity=False, width=32)
+any_f32 = st.floats(width=32)
+confidences = st.binary(min_size=1, max_size=1).map(read_confidences).map(lambda values: values[0])
 tokens = st.lists(st.integers(0, V - 1), max_size=6).map(tuple)
 some_tokens = st.lists(st.integers(0, V - 1), min_size=1, max_size=6).map(tuple)
 sessions = st.binary(min_size=16, max_size=16)
@@ -110,15 +114,19 @@ def works(draw: Any) -> Work:
 @st.composite
 def parts(draw: Any) -> DraftPart:
     first_node = draw(small)
+    draft = draw(drafts(first_node))
+    end = draw(st.none() | st.sampled_from(DraftEnd))
+    num_told = len(draft) + (end is DraftEnd.SURVIVAL) if draw(st.booleans()) else 0
     return DraftPart(
         session=draw(sessions),
         position=draw(u64),
         round=draw(u32),
         first_node=first_node,
-        draft=draw(drafts(first_node)),
+        draft=draft,
         is_complete=draw(st.booleans()),
-        end=draw(st.none() | st.sampled_from(DraftEnd)),
+        end=end,
         draft_us=draw(u32),
+        confidences=tuple(draw(st.lists(confidences, min_size=num_told, max_size=num_told))),
     )
 
 
@@ -147,7 +155,18 @@ def opens(draw: Any, *, at_verifier: bool) -> Open:
 
 closes = st.builds(Close, sessions, u64)
 requests = st.builds(
-    DraftRequest, sessions, u64, st.integers(6, 2**64 - 1), u64, u32, tokens, st.integers(0, 256), u32, traces
+    DraftRequest,
+    sessions,
+    u64,
+    st.integers(6, 2**64 - 1),
+    u64,
+    u32,
+    tokens,
+    st.integers(0, 256),
+    u32,
+    traces,
+    price=f32.map(abs),
+    calibration=st.none() | st.builds(Calibration, f32, f32),
 )
 refusals = st.builds(
     Refusal,
@@ -267,7 +286,14 @@ any_draft_item = _one_of(
     drafter_pb2.DraftItem,
     open=st.builds(drafter_pb2.DrafterOpen, start=any_start, speculator=st.text(max_size=5), is_coupled=st.booleans()),
     chunk=any_chunk,
-    propose=st.builds(drafter_pb2.Propose, tokens=any_ids, gamma=u32 | small, deadline_us=u32),
+    propose=st.builds(
+        drafter_pb2.Propose,
+        tokens=any_ids,
+        gamma=u32 | small,
+        deadline_us=u32,
+        price=any_f32,
+        calibration=st.none() | st.builds(drafter_pb2.Calibration, offset=any_f32, slope=any_f32),
+    ),
     close=st.just(peer_pb2.Close()),
 )
 any_verify_answer = _one_of(
@@ -294,6 +320,7 @@ any_draft_answer = _one_of(
         is_complete=st.booleans(),
         end=st.integers(0, 9),
         draft_us=u32,
+        confidences=st.binary(max_size=5),
     ),
     refusal=any_refusal,
 )

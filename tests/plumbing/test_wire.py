@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pilotfish.confidence import LEAST, MOST
 from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
 from pilotfish.errors import InvalidArgument, Overloaded, PromptTooLong, StalePosition, UnknownSession
 from pilotfish.messages import (
     Close,
+    DraftEnd,
     DrafterLoad,
     DraftPart,
     DraftRequest,
@@ -150,6 +153,8 @@ def test_a_drafter_reads_garbage_as_refusals(items: list[drafter_pb2.DraftItem])
                 assert value.gamma <= LIMITS.max_nodes
                 assert len(value.tokens) <= value.position
                 assert all(token < some.V for token in value.tokens)
+                assert 0.0 <= value.price < math.inf
+                assert value.calibration is None or 0.0 <= value.calibration.probability(LEAST) <= 1.0
             case Refusal():
                 assert wire_drafter.write_answer(value, some.INCARNATION).HasField("refusal")
 
@@ -177,6 +182,35 @@ def test_a_coordinator_believes_no_impossible_draft(answer: drafter_pb2.DraftAns
     if isinstance(value, DraftPart):
         assert is_sound(value.draft, value.first_node, LIMITS)
         assert value.is_complete or dropped is None
+        assert all(LEAST <= confidence <= MOST for confidence in value.confidences)
+        assert len(value.confidences) in {0, len(value.draft), len(value.draft) + 1}
+
+
+def test_confidences_that_are_not_as_many_as_the_nodes_are_none() -> None:
+    """Of a part that tells of more or fewer nodes than it should, the nodes are taken and the confidences are not."""
+    for told, end, expected in (
+        ((1.0, 2.0), DraftEnd.GAMMA, (1.0, 2.0)),
+        ((1.0, 2.0, 3.0), DraftEnd.SURVIVAL, (1.0, 2.0, 3.0)),
+        ((1.0, 2.0), DraftEnd.SURVIVAL, ()),
+        ((1.0,), DraftEnd.GAMMA, ()),
+        ((1.0, 2.0, 3.0), DraftEnd.GAMMA, ()),
+    ):
+        part = DraftPart(SESSION, 1, 0, 0, Draft.chain((1, 2)), is_complete=True, end=end, confidences=told)
+        frame = wire_drafter.write_frame([wire_drafter.write_answer(part, 1)], DrafterLoad())
+        ((value, dropped),) = wire_drafter.read_answers(frame, LIMITS, 1)
+        assert dropped is None
+        assert isinstance(value, DraftPart)
+        assert (value.draft.tokens, value.confidences) == ((1, 2), expected)
+
+
+def test_confidences_of_nodes_that_were_cut_go_with_them() -> None:
+    """A part that is cut keeps the confidences of the nodes that are left."""
+    draft = Draft.chain((1, 2, some.V))
+    part = DraftPart(SESSION, 1, 0, 0, draft, is_complete=True, end=DraftEnd.GAMMA, confidences=(1.0, 2.0, 3.0))
+    frame = wire_drafter.write_frame([wire_drafter.write_answer(part, 1)], DrafterLoad())
+    ((value, dropped),) = wire_drafter.read_answers(frame, LIMITS, 1)
+    assert isinstance(value, DraftPart)
+    assert (value.draft.tokens, value.confidences, dropped) == ((1, 2), (1.0, 2.0), "token")
 
 
 @pytest.mark.parametrize("bad", [some.V, 2**32 - 1, 2**31 - 1])
