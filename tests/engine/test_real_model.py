@@ -91,7 +91,7 @@ def test_greedy_rounds_equal_generate(
 
 
 def test_bfloat16_is_packed_without_change(smollm2: Path) -> None:
-    """Packing bfloat16 weights changes logits by less than the rounding of the dtype; our attention is within its tolerance."""
+    """Packing changes bfloat16 logits by less than they are rounded; our attention is within its tolerance."""
     backend = TransformersBackend.load(smollm2, "bfloat16")
     assert backend.packed_deviation is not None
     assert backend.packed_deviation.largest < 0.05
