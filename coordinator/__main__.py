@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 from coordinator.service import run
 from coordinator.settings import CoordinatorSettings
+from pilotfish import logs
 from pilotfish.errors import PilotfishError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run until stopped; the exit status: 0, or 2 where the settings make no sense."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = CoordinatorSettings.load(arguments, program="python -m coordinator")
+        logs.start(settings.log_format)
         logging.getLogger("coordinator").info("settings:\n%s", settings.describe())
         asyncio.run(run(settings))
     except PilotfishError as error:

@@ -84,6 +84,6 @@ class Answer:
             reason=reason,
             num_prompt_tokens=self._committed.num_prompt,
             num_output_tokens=num_output,
-            statistics=self._record.finish(reason, num_output),
+            statistics=self._record.finish(reason, self._committed.num_prompt, num_output),
         )
         return replace(chunk, text=chunk.text + self._text.finish(), finished=finished)

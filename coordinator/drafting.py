@@ -13,7 +13,7 @@ from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
 from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo
 from pilotfish.errors import Overloaded
-from pilotfish.messages import DrafterLoad, DraftPart, Refusal
+from pilotfish.messages import DrafterLoad, DraftPart, Refusal, TraceContext
 
 _FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
 _LAST_RETRY_S: Final = 2.0
@@ -76,6 +76,7 @@ class Drafting:
             self._retry_at_s = now_s + _FIRST_RETRY_S
             return
         self.session = DrafterSession(peer, self._committed, self._tempo)
+        self._record.opened("drafter", self.session.id)
         try:
             self.session.open(self._inbox, self._admitted.opening, self._record.context)
         except Overloaded:
@@ -138,11 +139,12 @@ class Drafting:
             self.session.peer.doubt(refusal.incarnation)
             self.lose(refusal.reason)
 
-    def close(self) -> None:
+    def close(self, trace: TraceContext | None = None) -> None:
+        """End the session, if there is one; see `VerifierSession.close`."""
         if self.session is not None:
-            self._close_session()
+            self._close_session(trace)
 
-    def _close_session(self) -> None:
+    def _close_session(self, trace: TraceContext | None = None) -> None:
         session, self.session, self.meter = self.session, None, None
         if session is not None:
-            session.close()
+            session.close(trace)

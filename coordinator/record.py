@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,9 +11,13 @@ from typing import TypeAlias
 
 from coordinator.admission import Admitted
 from coordinator.pace import Pace
+from pilotfish.logs import about
 from pilotfish.messages import Chat, DraftEnd, FinishReason, Round, Statistics, TokenKind, TraceContext, Verdict
-from pilotfish.telemetry import GENERATE, ROUND, Attribute, Metric, Telemetry
-from pilotfish.tracing import AttributeValue, Span
+from pilotfish.price import Plan
+from pilotfish.telemetry import GENERATE, PROVIDER_NAME, ROUND, Attribute, Metric, Telemetry
+from pilotfish.tracing import SAMPLED, AttributeValue, Span, ids_of, sampled
+
+logger = logging.getLogger(__name__)
 
 Clock: TypeAlias = Callable[[], int]
 """Monotonic, in nanoseconds."""
@@ -29,6 +35,7 @@ class RoundUnderway:
     start_ns: int
     span: Span
     trace: TraceContext | None = None
+    price: float | None = None  # μ, when it was decided; None: there was none
     num_nodes: int = 0  # forwarded to the verifier
     is_complete: bool = False  # no more nodes follow
     draft_end_ns: int = 0  # when the last node had come; 0: none has
@@ -46,9 +53,22 @@ class RoundUnderway:
 class Record:
     """Counts how one request goes. A γ = 0 round is no draft, a bonus is never accepted."""
 
-    def __init__(self, telemetry: Telemetry, clock: Clock, parent: TraceContext | None = None) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        clock: Clock,
+        parent: TraceContext | None = None,
+        slow_s: float | None = None,
+    ) -> None:
+        """Begin the request.
+
+        Args:
+            parent: the client's trace; None: it has none.
+            slow_s: a request that takes longer has its spans kept, sampled or not; None: only one that fails.
+        """
         self.clock = clock
         self.start_ns = clock()
+        self.has_failed = False
         self.num_verdicts = 0
         self.dropped: Counter[str] = Counter()
         self.pace = Pace()
@@ -56,6 +76,11 @@ class Record:
         self._telemetry = telemetry
         self._span = telemetry.tracer.begin(GENERATE, parent, start_ns=self.start_ns)
         self._context = self._span.context
+        self._slow_s = math.inf if slow_s is None else slow_s
+        self._price: float | None = None
+        self._request_id: str | None = None
+        self._sessions: dict[str, str] = {}  # the newest at each role, as its log writes it
+        self._labels = "", PROVIDER_NAME, ""  # operation, provider and model; known once it is admitted
         self._num_drafts = 0
         self._num_drafted = 0
         self._num_accepted = 0
@@ -75,14 +100,30 @@ class Record:
         """The trace context of the whole request."""
         return self._context
 
+    @property
+    def kept(self) -> TraceContext | None:
+        """The context with word that the spans of the request are to be sent after all; None: no need, or no cause."""
+        if self._context is None or ids_of(self._context)[2] & SAMPLED:
+            return None
+        is_slow = (self.clock() - self.start_ns) / 1e9 > self._slow_s
+        return sampled(self._context) if self.has_failed or is_slow else None
+
+    def opened(self, role: str, session: bytes) -> None:
+        """A session was opened at a peer."""
+        self._sessions[f"{role}_session"] = session.hex()
+
     # -- rounds ------------------------------------------------------------------------------------------------------
+
+    def decided_at(self, plan: Plan | None) -> None:
+        """The next decision is taken under this plan; a price without bound, where drafting pays nobody, is none."""
+        self._price = plan.price if plan is not None and math.isfinite(plan.price) else None
 
     def begin_round(
         self, number: int, gamma: int, reason: str, position: int, prefix_hash: int, start_ns: int
     ) -> RoundUnderway:
         """A round is decided."""
         span = self._telemetry.tracer.begin(ROUND, self._context, start_ns=start_ns)
-        return RoundUnderway(number, gamma, reason, position, prefix_hash, start_ns, span, span.context)
+        return RoundUnderway(number, gamma, reason, position, prefix_hash, start_ns, span, span.context, self._price)
 
     def end_round(self, round_: RoundUnderway, verdict: Verdict) -> Round:
         """A round has ended with a verdict."""
@@ -107,7 +148,7 @@ class Record:
         self._last_verdict_ns = now_ns
         self._count(verdict, ended)
         self._measure(verdict, ended)
-        round_.span.set(_round_attributes(ended))
+        round_.span.set(_round_attributes(ended, round_.price))
         round_.span.end(now_ns)
         return ended
 
@@ -164,8 +205,13 @@ class Record:
         self._telemetry.add(Metric.PROMPT_TOKENS, len(admitted.prompt))
         self.pace.targets = admitted.targets
         request, sampling = admitted.request, admitted.request.sampling
+        operation = "chat" if isinstance(request.prompt, Chat) else "text_completion"
+        self._request_id = admitted.request_id
+        self._labels = operation, PROVIDER_NAME, admitted.model
         attributes: dict[str, AttributeValue] = {
-            Attribute.OPERATION: "chat" if isinstance(request.prompt, Chat) else "text_completion",
+            Attribute.REQUEST: admitted.request_id,
+            Attribute.OPERATION: operation,
+            Attribute.PROVIDER: PROVIDER_NAME,
             Attribute.MODEL: admitted.model,
             Attribute.MAX_TOKENS: admitted.max_tokens,
             Attribute.TEMPERATURE: sampling.temperature,
@@ -176,19 +222,22 @@ class Record:
         attributes |= {name: value for name, value in optional.items() if value is not None and value < 1 << 63}
         self._span.set(attributes)
 
-    def finish(self, reason: FinishReason, num_output: int) -> Statistics:
+    def finish(self, reason: FinishReason, num_prompt: int, num_output: int) -> Statistics:
         """The answer is whole."""
         now_ns = self.clock()
         first_ns = self._first_token_ns or now_ns
         telemetry = self._telemetry
         if self._first_token_ns:
-            telemetry.observe(Metric.FIRST_TOKEN_SECONDS, (first_ns - self.start_ns) / 1e9)
+            telemetry.observe(Metric.FIRST_TOKEN_SECONDS, (first_ns - self.start_ns) / 1e9, *self._labels)
         if self._num_committed > 1:
-            telemetry.observe(Metric.TOKEN_SECONDS, (now_ns - first_ns) / 1e9 / (self._num_committed - 1))
+            seconds = (now_ns - first_ns) / 1e9 / (self._num_committed - 1)
+            telemetry.observe(Metric.TOKEN_SECONDS, seconds, *self._labels)
         targets_met = self.pace.met()
         for target, is_met in targets_met.items():
             telemetry.add(Metric.TARGETS, 1, target)
             telemetry.add(Metric.TARGET_MISSED, not is_met, target)
+        telemetry.observe(Metric.TOKEN_USAGE, num_prompt, *self._labels, "input")
+        telemetry.observe(Metric.TOKEN_USAGE, num_output, *self._labels, "output")
         self._span.set({Attribute.FINISH_REASONS: reason.value, Attribute.OUTPUT_TOKENS: num_output})
         return Statistics(
             num_verdicts=self.num_verdicts,
@@ -206,16 +255,38 @@ class Record:
         )
 
     def end(self, end: str, problem: str | None = None) -> None:
-        """The request is over: `end` is stop, length, or an error's word."""
+        """The request is over: `end` is stop, length, cancelled, or an error's word."""
+        took_s = (self.clock() - self.start_ns) / 1e9
+        self.has_failed = problem is not None
+        error = end if self.has_failed else ""
         self._telemetry.add(Metric.REQUESTS, 1, end)
-        self._telemetry.observe(Metric.REQUEST_SECONDS, (self.clock() - self.start_ns) / 1e9)
-        if problem is not None:
-            self._span.set({Attribute.ERROR: end})
+        self._telemetry.observe(Metric.REQUEST_SECONDS, took_s, *self._labels, error)
+        if self.has_failed:
+            self._span.set({Attribute.ERROR: error})
+        if (kept := self.kept) is not None:
+            self._telemetry.tracer.keep(kept)
         self._span.end(problem=problem)
+        self._log(end, problem, took_s)
+
+    def _log(self, end: str, problem: str | None, took_s: float) -> None:
+        """One line a request: a warning where it failed."""
+        more: dict[str, str | float] = {
+            "end": end,
+            "seconds": round(took_s, 6),
+            "tokens": self._num_committed,
+            "drafted": self._num_drafted,
+            "accepted": self._num_accepted,
+            **self._sessions,
+        }
+        extra = about(request=self._request_id, trace=self.trace_id, more=more)
+        if problem is None:
+            logger.info("request ended: %s", end, extra=extra)
+        else:
+            logger.warning("request failed: %s", problem, extra=extra)
 
 
-def _round_attributes(ended: Round) -> dict[str, AttributeValue]:
-    return {
+def _round_attributes(ended: Round, price: float | None) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
         Attribute.ROUND_INDEX: ended.index,
         Attribute.GAMMA: ended.gamma,
         Attribute.GAMMA_REASON: ended.reason,
@@ -223,3 +294,4 @@ def _round_attributes(ended: Round) -> dict[str, AttributeValue]:
         Attribute.ACCEPTED: ended.num_accepted,
         Attribute.COMMITTED: ended.num_committed,
     }
+    return attributes if price is None else attributes | {Attribute.PRICE: price}

@@ -17,7 +17,7 @@ from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
 from coordinator.sessions import Committed, Tempo, VerifierSession
 from coordinator.text import Vocabulary
-from pilotfish.errors import Unavailable, restore
+from pilotfish.errors import PilotfishError, Unavailable, restore
 from pilotfish.messages import Chunk, DraftPart, Opened, Refusal, Round, Verdict
 from pilotfish.noise import Purpose, uniform
 from pilotfish.price import Choice
@@ -83,6 +83,9 @@ class RoundLoop:
                 if not self._answer.is_finished:
                     self._draft(self._decide())  # before the client has the piece: its next draft is on the way
                 yield chunk
+        except PilotfishError:
+            self._record.has_failed = True  # before the peers are parted from: what they have held back is wanted
+            raise
         finally:
             self.close()
 
@@ -101,7 +104,9 @@ class RoundLoop:
             if not self._admitted.max_gamma:
                 return Decision(0, "limit")
             drafting.open()
-        decision = policy.decide(self._snapshot())
+        snapshot = self._snapshot()
+        self._record.decided_at(snapshot.verifier.plan)
+        decision = policy.decide(snapshot)
         self._choice = decision.choice
         return decision
 
@@ -329,6 +334,7 @@ class RoundLoop:
     async def _choose_verifier(self, avoid: tuple[str, ...] = ()) -> None:
         peer = await self._means.roster.wait_for_verifier(self._means.failover_s, avoid)
         self._verifier = VerifierSession(peer, self._committed, self._means.tempo)
+        self._record.opened("verifier", self._verifier.id)
 
     async def _reopen(self, cause: str, avoid: tuple[str, ...] = ()) -> None:
         """Open the session again, here or elsewhere, with what the client has; it sees no gap and no repeat."""
@@ -392,9 +398,10 @@ class RoundLoop:
 
     def close(self) -> None:
         """Free what the services hold for this request, however it ended; once is enough."""
-        self._drafting.close()
+        kept = self._record.kept
+        self._drafting.close(kept)
         if self._verifier is not None and self._verifier.is_open:
-            self._verifier.close()
+            self._verifier.close(kept)
         round_, self._round = self._round, None
         if round_ is not None:
             self._record.give_up(round_)

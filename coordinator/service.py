@@ -28,14 +28,14 @@ from coordinator.sessions import Tempo
 from coordinator.settings import CoordinatorSettings
 from coordinator.text import Vocabulary
 from pilotfish.errors import Overloaded, PilotfishError, Unavailable
-from pilotfish.messages import Chunk, CoordinatorInfo, ServiceInfo, TraceContext
+from pilotfish.messages import CoordinatorInfo, ServiceInfo, TraceContext
 from pilotfish.rpc import TENANT_KEY
 from pilotfish.server import Server, serve
 from pilotfish.telemetry import Metric, Telemetry
 from pilotfish.tokenizer import Tokenizer, load_tokenizer
 from pilotfish.v1 import coordinator_pb2, coordinator_pb2_grpc
 from pilotfish.wire.coordinator import read_request, write_chunk, write_info
-from pilotfish.wire.values import Limits
+from pilotfish.wire.values import Limits, trace_of
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +125,14 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         request: coordinator_pb2.GenerateRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[coordinator_pb2.GenerateResponse]:
-        record = Record(self.telemetry, self._clock, _trace_of(context))
-        self._enter()
-        end, problem = "cancelled", None
+        record = Record(self.telemetry, self._clock, _trace_of(context), self.settings.trace_slow_s)
+        try:
+            self._enter()
+        except PilotfishError as error:
+            record.end(error.reason, error.message)
+            raise
+        end = "internal"  # until it turns out otherwise
+        problem: str | None = "the service failed; its log says how"
         try:
             admitted = await self._admit(request, _tenant_of(context))
             record.admit(admitted)
@@ -136,7 +141,11 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             call.add_done_callback(lambda _: loop.close())  # a call that was cut off frees its sessions at once
             async for chunk in loop.answer():
                 yield write_chunk(chunk)
-                end = _end_of(chunk, end)
+                if chunk.finished is not None:
+                    end, problem = chunk.finished.reason.value, None
+        except (asyncio.CancelledError, GeneratorExit):
+            end, problem = "cancelled", None
+            raise
         except PilotfishError as error:
             end, problem = error.reason, error.message
             raise
@@ -250,10 +259,6 @@ def _context_length(infos: list[ServiceInfo]) -> int:
     return min((info.context_length for info in infos if info.context_length), default=0)
 
 
-def _end_of(chunk: Chunk, otherwise: str) -> str:
-    return otherwise if chunk.finished is None else chunk.finished.reason.value
-
-
 def _tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     """Whose request it is: what the connection has authenticated, else what the caller says; "": nobody's."""
     if identities := context.peer_identities():
@@ -265,14 +270,15 @@ def _tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
 def _trace_of(context: grpc.aio.ServicerContext[Any, Any]) -> TraceContext | None:
     """The client's trace, from its W3C headers."""
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    parent = metadata.get("traceparent")
-    return TraceContext(parent, metadata.get("tracestate", "")) if parent else None
+    return trace_of(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
 
 
 async def run(settings: CoordinatorSettings) -> None:
     """Serve until a signal says to stop."""
     tokenizer = await asyncio.to_thread(load_tokenizer, settings.model)
-    telemetry = Telemetry.of_service("coordinator", VERSION, settings.otlp_endpoint)
+    telemetry = Telemetry.of_service(
+        "coordinator", VERSION, settings.otlp_endpoint, settings.otlp_protocol, settings.trace_ratio
+    )
     if settings.metrics_port is not None:
         port = telemetry.serve_metrics(settings.host, settings.metrics_port)
         logger.info("metrics on http://%s:%s/metrics", settings.host, port)

@@ -198,11 +198,16 @@ class VerifierSession:
             )
         )
 
-    def close(self) -> None:
+    def close(self, trace: TraceContext | None = None) -> None:
+        """End it.
+
+        Args:
+            trace: set where spans that the peer has held back are to be sent after all.
+        """
         self.is_open = False
         self.peer.detach(self.id)
         with suppress(Overloaded):  # it does not read; its lease frees the session
-            self.peer.send(Close(self.id, self.incarnation))
+            self.peer.send(Close(self.id, self.incarnation, trace))
 
 
 class DrafterSession:
@@ -266,7 +271,8 @@ class DrafterSession:
             )
         )
 
-    def close(self) -> None:
+    def close(self, trace: TraceContext | None = None) -> None:
+        """End it; see `VerifierSession.close`."""
         self.peer.detach(self.id)
         with suppress(Overloaded):  # it does not read; its lease frees the session
-            self.peer.send(Close(self.id, self.incarnation))
+            self.peer.send(Close(self.id, self.incarnation, trace))

@@ -10,7 +10,15 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, fie
 from coordinator.tenants import Tenants, Terms
 from pilotfish.gammas import MAX_GAMMA_BOUND, GammaTable
 from pilotfish.messages import Objective, Targets
-from pilotfish.settings import Port, PositiveInt, PositiveMilliseconds, PositiveSeconds, ServiceSettings
+from pilotfish.settings import (
+    LogFormat,
+    OtlpProtocol,
+    Port,
+    PositiveInt,
+    PositiveMilliseconds,
+    PositiveSeconds,
+    ServiceSettings,
+)
 
 _ADDRESS: Final = re.compile(r"\S+:(\d{1,5})")
 
@@ -94,8 +102,21 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     max_requests: PositiveInt = Field(1024, description="most requests at once; more are refused, to come again")
     metrics_port: Port | None = Field(None, description="port that answers Prometheus at /metrics; none: no metrics")
     otlp_endpoint: str | None = Field(
-        None, description="where spans are sent by OTLP/gRPC, http://host:4317; none: OTEL_EXPORTER_OTLP_ENDPOINT"
+        None,
+        description="where spans and metrics are sent by OTLP, http://host:4317; none: OTEL_EXPORTER_OTLP_ENDPOINT",
     )
+    otlp_protocol: OtlpProtocol | None = Field(
+        None, description="how they are sent; none: OTEL_EXPORTER_OTLP_PROTOCOL, and grpc where that says nothing"
+    )
+    trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        1.0, description="share of the requests whose spans are sent, where the client brings no trace of its own"
+    )
+    trace_slow_s: PositiveSeconds | None = Field(
+        None,
+        description="the spans of a request that takes longer, or fails, are sent whatever trace_ratio says; none: "
+        "of those that fail",
+    )
+    log_format: LogFormat = Field("text", description="lines of the log: text for people, json for machines")
     grace_s: PositiveSeconds = Field(30.0, description="how long a shutdown waits for running requests to finish")
 
     @field_validator("verifiers", "drafters")

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 from drafter.service import run
 from drafter.settings import DrafterSettings
+from pilotfish import logs
 from pilotfish.errors import PilotfishError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run until stopped; the exit status: 0, or 2 where the settings make no sense."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = DrafterSettings.load(arguments, program="python -m drafter")
+        logs.start(settings.log_format)
         logging.getLogger("drafter").info("settings:\n%s", settings.describe())
         asyncio.run(run(settings))
     except PilotfishError as error:

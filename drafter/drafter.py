@@ -119,6 +119,8 @@ class Drafter:
                     self._open(message, reply)
                 case Close():
                     self._end(message.session)
+                    if message.trace is not None:
+                        self.telemetry.tracer.keep(message.trace)
                 case Refusal():  # of an item that could not even be read
                     self.drop(message.reason)
                     reply(message)

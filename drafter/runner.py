@@ -15,6 +15,7 @@ from typing import Protocol
 from drafter.rounds import Clock, Drawn, Rounds
 from drafter.speculators import Facts, Speculator
 from drafter.stopping import StopRule
+from pilotfish.logs import about
 from pilotfish.messages import DraftRequest, Open, SessionId
 from pilotfish.telemetry import Metric, Telemetry
 
@@ -188,7 +189,7 @@ def _told(rounds: Rounds, session: SessionId, call: Callable[[], None]) -> Excep
     try:
         call()
     except Exception as error:
-        logger.exception("the speculator could not take what it was told of session %s", session.hex())
+        logger.exception("the speculator could not take what it was told", extra=about(session=session))
         _forget(rounds, session)
         return error
     return None
@@ -199,7 +200,7 @@ def _forget(rounds: Rounds, session: SessionId) -> None:
     try:
         rounds.close(session)
     except Exception:
-        logger.debug("session %s could not be closed either", session.hex(), exc_info=True)
+        logger.debug("the session could not be closed either", exc_info=True, extra=about(session=session))
 
 
 def _read_ahead(rounds: Rounds) -> bool:

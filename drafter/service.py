@@ -143,7 +143,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
 
 async def run(settings: DrafterSettings) -> None:
     """Serve until a signal says to stop."""
-    telemetry = Telemetry.of_service("drafter", version("pilotfish"), settings.otlp_endpoint)
+    telemetry = Telemetry.of_service("drafter", version("pilotfish"), settings.otlp_endpoint, settings.otlp_protocol)
     try:
         if settings.metrics_port is not None:
             telemetry.serve_metrics(settings.host, settings.metrics_port)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pilotfish.errors import ConfigurationError
-from pilotfish.settings import Port, PositiveInt, PositiveSeconds, ServiceSettings
+from pilotfish.settings import LogFormat, OtlpProtocol, Port, PositiveInt, PositiveSeconds, ServiceSettings
 
 MODEL = "model"
 NGRAM = "ngram"
@@ -55,8 +55,14 @@ class DrafterSettings(ServiceSettings, prefix="PILOTFISH_DRAFTER_"):
     max_gamma: Annotated[int, Field(ge=1, le=1024)] = Field(default=64, description="most levels in a draft")
     max_sessions: PositiveInt = Field(default=1024, description="most sessions open at once")
     otlp_endpoint: str | None = Field(
-        default=None, description="where traces go by OTLP, as http://host:4317; none: as OTEL_… says, else nowhere"
+        default=None,
+        description="where spans and metrics are sent by OTLP, http://host:4317; none: OTEL_EXPORTER_OTLP_ENDPOINT",
     )
+    otlp_protocol: OtlpProtocol | None = Field(
+        default=None,
+        description="how they are sent; none: OTEL_EXPORTER_OTLP_PROTOCOL, and grpc where that says nothing",
+    )
+    log_format: LogFormat = Field(default="text", description="lines of the log: text for people, json for machines")
     metrics_port: Port | None = Field(
         default=None, description="port where Prometheus may ask for metrics; 0: any that is free; none: no metrics"
     )

@@ -23,9 +23,9 @@ CLASSES: dict[str, type[ServiceSettings]] = {
 }
 # What the chart sets itself, from other values.
 OWN = {
-    "coordinator": {"host", "port", "model", "verifiers", "drafters", "otlp_endpoint"},
-    "drafter": {"host", "port", "otlp_endpoint"},
-    "verifier": {"host", "port", "model", "otlp_endpoint"},
+    "coordinator": {"host", "port", "model", "verifiers", "drafters", "otlp_endpoint", "otlp_protocol"},
+    "drafter": {"host", "port", "otlp_endpoint", "otlp_protocol"},
+    "verifier": {"host", "port", "model", "otlp_endpoint", "otlp_protocol"},
 }
 _DROPPED = {"title", "default", "items"}
 

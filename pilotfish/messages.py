@@ -137,6 +137,7 @@ class Close:
 
     session: SessionId
     incarnation: int
+    trace: TraceContext | None = None  # set where spans of the request that were held back are to be sent after all
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -34,6 +34,11 @@ PositiveInt = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""
 Count = Annotated[int, Field(ge=0)]
 """A number of things, maybe none."""
+
+OtlpProtocol: TypeAlias = Literal["grpc", "http/protobuf"]
+"""How telemetry travels to a collector; the words are OpenTelemetry's."""
+LogFormat: TypeAlias = Literal["text", "json"]
+"""How lines of the log look."""
 
 _MASK = "********"
 _CONFIG_VARIABLE = "CONFIG"  # with the prefix: the environment's name of --config

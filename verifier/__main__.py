@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pilotfish import logs
 from pilotfish.errors import PilotfishError
 from verifier.settings import VerifierSettings
 
@@ -16,9 +17,9 @@ SWITCH_S = 0.0005
 
 def main(arguments: Sequence[str]) -> int:
     """Run until stopped; the exit status: 0, or 2 where the settings or the model make no sense."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = VerifierSettings.load(arguments, program="python -m verifier")
+        logs.start(settings.log_format)
         logging.getLogger("verifier").info("settings:\n%s", settings.describe())
         # Threads that spin while they wait take the cores from the processes beside this one; read when torch loads.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")

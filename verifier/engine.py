@@ -412,7 +412,7 @@ class Engine:
             pass_positions=passed.num_positions,
         )
         verdict = session.commit(claim, decision, passed.ended_s)
-        times = None if hand is None else RoundTimes(hand.trace, hand.arrived_s, passed.began_s, passed.ended_s)
+        times = None if hand is None else RoundTimes(hand.trace, hand.arrived_s, passed)
         self._answers.append(Answer(session.key, session.stream, verdict, times))
         if session.finish is not None:
             self._release(session)
@@ -433,7 +433,8 @@ class Engine:
     # -- answers out -------------------------------------------------------------------------------------------------
 
     def _answer(self, session: Session, message: Opened | Verdict | Refusal) -> None:
-        self._answers.append(Answer(session.key, session.stream, message))
+        trace = session.opened.trace if isinstance(message, Refusal) else None
+        self._answers.append(Answer(session.key, session.stream, message, trace=trace))
 
     def _refuse(self, command: Command, error: PilotfishError) -> None:
         refusal = refuse(error, command.item.session, self._capacity.incarnation)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
+from pilotfish.logs import about
 from pilotfish.messages import Opened, Refusal, Verdict, VerifierLoad
 from pilotfish.price import Plan
-from pilotfish.telemetry import PASS, QUEUE, VERIFY, Attribute, Metric, Telemetry
-from pilotfish.tracing import AttributeValue
+from pilotfish.telemetry import PASS, QUEUE, VERIFY, WHOLE_PASS, Attribute, Metric, Telemetry
+from pilotfish.tracing import AttributeValue, Span
 from verifier.traffic import Answer, PassRecord, RoundTimes
+
+_INTERNAL: Final = 13  # google.rpc.Code
+
+logger = logging.getLogger(__name__)
 
 
 class Report:
@@ -16,6 +23,7 @@ class Report:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
+        self._whole: tuple[PassRecord, Span] | None = None  # the last pass that a traced round was in
 
     # -- on the engine's thread --------------------------------------------------------------------------------------
 
@@ -56,6 +64,9 @@ class Report:
                     telemetry.add(Metric.CACHED_TOKENS, opened.num_cached_tokens)
                 case Refusal() as refusal:
                     telemetry.add(Metric.ITEMS_DROPPED, 1, refusal.reason)
+                    level = logging.WARNING if refusal.code == _INTERNAL else logging.DEBUG
+                    extra = about(session=refusal.session, trace=answer.trace, more={"reason": refusal.reason})
+                    logger.log(level, "refused: %s", refusal.message, extra=extra)
 
     def _price(self, load: VerifierLoad, plan: Plan) -> None:
         telemetry = self._telemetry
@@ -68,11 +79,12 @@ class Report:
             telemetry.set(Metric.REALISED_SPEEDUP, load.realised_speedup)
 
     def _round(self, verdict: Verdict, times: RoundTimes, load: VerifierLoad) -> None:
-        self._telemetry.observe(Metric.QUEUE_SECONDS, max(0.0, times.began_s - times.arrived_s))
+        self._telemetry.observe(Metric.QUEUE_SECONDS, max(0.0, times.passed.began_s - times.arrived_s))
         if times.trace is None:
             return
         record = self._telemetry.tracer.record
-        arrived_ns, began_ns, ended_ns = (round(at * 1e9) for at in (times.arrived_s, times.began_s, times.ended_s))
+        passed = times.passed
+        arrived_ns, began_ns, ended_ns = (_ns(at_s) for at_s in (times.arrived_s, passed.began_s, passed.ended_s))
         attributes: dict[str, AttributeValue] = {
             Attribute.SESSION: verdict.session.hex(),
             Attribute.DRAFTED: verdict.num_drafted,
@@ -83,8 +95,22 @@ class Report:
             attributes[Attribute.ROUND_INDEX] = verdict.round
         context = record(VERIFY, times.trace, arrived_ns, ended_ns, attributes)
         record(QUEUE, context, arrived_ns, began_ns)
-        positions = {
-            Attribute.PASS_POSITIONS: verdict.pass_positions,
-            Attribute.PASS_SEQUENCES: load.pass_sequences,
-        }
-        record(PASS, context, began_ns, ended_ns, positions)
+        whole = self._whole_pass(passed, load)
+        record(PASS, context, began_ns, ended_ns, {Attribute.PASS_POSITIONS: passed.num_positions}, link=whole)
+
+    def _whole_pass(self, passed: PassRecord, load: VerifierLoad) -> Span:
+        """The span of the pass itself, one for all the rounds that were in it."""
+        if self._whole is None or self._whole[0] is not passed:
+            attributes: dict[str, AttributeValue] = {
+                Attribute.PASS_POSITIONS: passed.num_positions,
+                Attribute.PASS_SEQUENCES: passed.num_sequences,
+                Attribute.PASS_PREFILL: passed.num_prefill_positions,
+                Attribute.SATURATION: load.saturation,
+            }
+            began_ns, ended_ns = _ns(passed.began_s), _ns(passed.ended_s)
+            self._whole = passed, self._telemetry.tracer.aside(WHOLE_PASS, began_ns, ended_ns, attributes)
+        return self._whole[1]
+
+
+def _ns(at_s: float) -> int:
+    return round(at_s * 1e9)

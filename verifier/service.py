@@ -210,6 +210,8 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
                     self._refuse(answers, refuse(_unread(engine), item.session, self.incarnation))
                 else:
                     commands.append(Command(caller, number, item, now_s, cut))
+                    if isinstance(item, Close) and item.trace is not None:
+                        self._telemetry.tracer.keep(item.trace)
             if commands:
                 engine.submit(*commands)
 
@@ -227,7 +229,7 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
         self._load = load
         self._delivered.set()
         self._report.answered(answers, load)
-        for key, number, message, _ in answers:
+        for key, number, message, *_ in answers:
             queue = self._queue_of(number, key.caller)
             if queue is not None:
                 self._put(queue, message)
@@ -305,7 +307,7 @@ def _caller(context: grpc.aio.ServicerContext[Any, Any]) -> str:
 
 async def run(settings: VerifierSettings) -> None:
     """Serve until a signal says to stop."""
-    telemetry = Telemetry.of_service("verifier", version("pilotfish"), settings.otlp_endpoint)
+    telemetry = Telemetry.of_service("verifier", version("pilotfish"), settings.otlp_endpoint, settings.otlp_protocol)
     service = VerifierService(settings, telemetry)
     server = Server(SERVICE, settings.host, settings.port)
     verifier_pb2_grpc.add_VerifierServicer_to_server(service, server.grpc)

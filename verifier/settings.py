@@ -6,7 +6,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pilotfish.settings import Count, Milliseconds, Port, PositiveInt, PositiveSeconds, ServiceSettings
+from pilotfish.settings import (
+    Count,
+    LogFormat,
+    Milliseconds,
+    OtlpProtocol,
+    Port,
+    PositiveInt,
+    PositiveSeconds,
+    ServiceSettings,
+)
 
 MAX_NODES_BOUND = 1024
 
@@ -68,8 +77,13 @@ class VerifierSettings(ServiceSettings, prefix="PILOTFISH_VERIFIER_"):
     grace_s: PositiveSeconds = Field(30.0, description="how long a shutdown waits for running sessions to finish")
     metrics_port: Port | None = Field(None, description="port that answers Prometheus at /metrics; none: no metrics")
     otlp_endpoint: str | None = Field(
-        None, description="where spans are sent by OTLP/gRPC, http://host:4317; none: OTEL_EXPORTER_OTLP_ENDPOINT"
+        None,
+        description="where spans and metrics are sent by OTLP, http://host:4317; none: OTEL_EXPORTER_OTLP_ENDPOINT",
     )
+    otlp_protocol: OtlpProtocol | None = Field(
+        None, description="how they are sent; none: OTEL_EXPORTER_OTLP_PROTOCOL, and grpc where that says nothing"
+    )
+    log_format: LogFormat = Field("text", description="lines of the log: text for people, json for machines")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -24,24 +24,6 @@ class Command(NamedTuple):
         return SessionKey(self.caller, self.item.session)
 
 
-class RoundTimes(NamedTuple):
-    """When a round was where, on the engine's clock."""
-
-    trace: TraceContext | None
-    arrived_s: float  # its last node
-    began_s: float  # the pass
-    ended_s: float
-
-
-class Answer(NamedTuple):
-    """What the engine says about a session."""
-
-    key: SessionKey
-    stream: int
-    message: Opened | Verdict | Refusal
-    times: RoundTimes | None = None  # of a verified draft
-
-
 class PassRecord(NamedTuple):
     """A pass that was run."""
 
@@ -55,6 +37,24 @@ class PassRecord(NamedTuple):
     @property
     def length_s(self) -> float:
         return self.ended_s - self.began_s
+
+
+class RoundTimes(NamedTuple):
+    """When a round was where, on the engine's clock."""
+
+    trace: TraceContext | None
+    arrived_s: float  # its last node
+    passed: PassRecord  # the same object for all rounds of a pass
+
+
+class Answer(NamedTuple):
+    """What the engine says about a session."""
+
+    key: SessionKey
+    stream: int
+    message: Opened | Verdict | Refusal
+    times: RoundTimes | None = None  # of a verified draft
+    trace: TraceContext | None = None  # of the request, on a refusal
 
 
 class Observer(Protocol):

@@ -50,7 +50,7 @@ def write_items(message: ToDrafter) -> list[drafter_pb2.DraftItem]:
         case Open():
             return _write_open(message)
         case Close():
-            head = header(message.session, message.incarnation)
+            head = header(message.session, message.incarnation, trace=message.trace)
             return [drafter_pb2.DraftItem(header=head, close=peer_pb2.Close())]
 
 
@@ -127,7 +127,7 @@ class DrafterInbox:
                 return self.openings.add(session, item.chunk)
             case "close":
                 self.openings.drop(session)
-                return Close(session, item.header.incarnation)
+                return Close(session, item.header.incarnation, read_trace(item.header))
             case _:
                 raise InvalidArgument.of("kind", None, "an item opens, carries tokens, proposes or closes")
 

@@ -53,7 +53,7 @@ class Received(NamedTuple, Generic[Value]):
 
 # ---- header ------------------------------------------------------------------------------------------------------
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _MAX_TRACESTATE = 512
 
 
@@ -100,10 +100,15 @@ def read_round(head: peer_pb2.Header) -> int:
 
 
 def read_trace(head: peer_pb2.Header) -> TraceContext | None:
-    """The trace context; None where there is none that W3C would accept: a trace is no reason to refuse work."""
-    if not head.HasField("trace"):
-        return None
-    parent, state = head.trace.traceparent, head.trace.tracestate
+    """The trace context of an item."""
+    return trace_of(head.trace.traceparent, head.trace.tracestate) if head.HasField("trace") else None
+
+
+def trace_of(parent: str, state: str) -> TraceContext | None:
+    """A trace context by its two headers.
+
+    None where there is none that W3C would accept: a trace is no reason to refuse work.
+    """
     if not _TRACEPARENT.fullmatch(parent):
         return None
     return TraceContext(parent, state if len(state) <= _MAX_TRACESTATE else "")

@@ -41,7 +41,7 @@ def write_items(message: ToVerifier) -> list[verifier_pb2.VerifyItem]:
         case Open():
             return _write_open(message)
         case Close():
-            head = header(message.session, message.incarnation)
+            head = header(message.session, message.incarnation, trace=message.trace)
             return [verifier_pb2.VerifyItem(header=head, close=peer_pb2.Close())]
 
 
@@ -114,7 +114,7 @@ class VerifierInbox:
                 return None if complete is None else Received(complete)
             case "close":
                 self.openings.drop(session)
-                return Received(Close(session, item.header.incarnation))
+                return Received(Close(session, item.header.incarnation, read_trace(item.header)))
             case _:
                 raise InvalidArgument.of("kind", None, "an item opens, carries tokens, works or closes")
 

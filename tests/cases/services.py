@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.policy import Policy
 from coordinator.service import SERVICE as COORDINATOR
@@ -20,10 +20,12 @@ from drafter.settings import DrafterSettings
 from pilotfish import AsyncClient
 from pilotfish.client import Completion
 from pilotfish.messages import Chunk, Rule, Speculation
+from pilotfish.metrics import Role
 from pilotfish.server import Server
 from pilotfish.tablefile import TableFile
 from pilotfish.telemetry import Telemetry
 from pilotfish.tokenizer import load_tokenizer
+from pilotfish.tracing import Tracer
 from pilotfish.v1 import coordinator_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
 from verifier.service import SERVICE as VERIFIER
 from verifier.service import VerifierService
@@ -32,6 +34,9 @@ from verifier.target import Target
 
 GAMMAS = (0, 1, 2, 3, 5, 8)
 LETTERS = tuple("abcdefghijklmnop")
+
+Tracing: TypeAlias = Callable[[Role], Tracer]
+"""Makes the tracer of a service."""
 
 RANDOM: Mapping[str, Any] = {"vocabulary": LETTERS, "random": {"seed": 3, "order": 2, "sharpness": 1.5}}
 """A law of which every token depends on the two before it, and no text ever ends."""
@@ -138,12 +143,16 @@ class Services:
 class Start:
     """Starts services on free ports and ends them in order."""
 
-    def __init__(self, exits: AsyncExitStack, table: Path) -> None:
+    def __init__(self, exits: AsyncExitStack, table: Path, trace: Tracing | None = None) -> None:
         self.exits = exits
         self.table = table
+        self._trace = trace
+
+    def _telemetry(self, role: Role) -> Telemetry:
+        return Telemetry(role, self._trace(role) if self._trace else None)
 
     async def verifier(self, load: Callable[[VerifierSettings], Target] | None = None, **settings: Any) -> Verifier:
-        telemetry = Telemetry("verifier")
+        telemetry = self._telemetry("verifier")
         chosen = VerifierSettings(**{"model": f"table:{self.table}", "port": 0, "start_wait_ms": 0.5} | settings)
         service = VerifierService(chosen, telemetry, load or Target.load)
         server = Server(VERIFIER, "127.0.0.1", 0)
@@ -158,7 +167,7 @@ class Start:
     async def drafter(
         self, speculators: Sequence[str] = ("Perfect", "Adverse", "Noise", "Part", "Fork"), **settings: Any
     ) -> Drafter:
-        telemetry = Telemetry("drafter")
+        telemetry = self._telemetry("drafter")
         names = tuple(name if name.islower() else f"tests.drafters:{name}" for name in speculators)
         options = (f"table={self.table}", *settings.pop("options", ()))
         service = DrafterService(
@@ -177,7 +186,7 @@ class Start:
         self, verifiers: Sequence[str], drafters: Sequence[str], *, policy: Policy | None = None, **settings: Any
     ) -> Coordinator:
         """A coordinator that has reached its verifiers and drafters."""
-        telemetry = Telemetry("coordinator")
+        telemetry = self._telemetry("coordinator")
         patient = {"draft_deadline_ms": 20_000.0, "patience_ms": 30_000.0}  # a busy machine is no fault
         chosen = CoordinatorSettings(
             **{"model": f"table:{self.table}", "port": 0, "verifiers": verifiers, "drafters": drafters}
@@ -198,12 +207,12 @@ class Start:
 
 
 @asynccontextmanager
-async def start(folder: Path, table: Mapping[str, Any]) -> AsyncIterator[Start]:
+async def start(folder: Path, table: Mapping[str, Any], trace: Tracing | None = None) -> AsyncIterator[Start]:
     """Services of one table, which end with the block."""
     path = folder / "table.json"
     path.write_text(json.dumps(table), encoding="utf-8")
     async with AsyncExitStack() as exits:
-        yield Start(exits, path)
+        yield Start(exits, path, trace)
 
 
 @asynccontextmanager
@@ -217,9 +226,10 @@ async def serve(
     drafter: Mapping[str, Any] | None = None,
     coordinator: Mapping[str, Any] | None = None,
     policy: Policy | None = None,
+    trace: Tracing | None = None,
 ) -> AsyncIterator[Services]:
     """One of each. At the end nothing may be left of any request: no session, no page of KV."""
-    async with start(folder, table) as starts:
+    async with start(folder, table, trace) as starts:
         deciding = await starts.verifier(**(verifier or {}))
         proposing = await starts.drafter(speculators or ["ngram"], options=options, **(drafter or {}))
         coordinating = await starts.coordinator(

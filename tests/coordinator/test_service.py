@@ -17,8 +17,8 @@ from coordinator.settings import CoordinatorSettings
 from coordinator.tenants import Terms
 from pilotfish.errors import ConfigurationError, InvalidArgument, NotFound, PromptTooLong
 from pilotfish.messages import Message, Request, Rule, Speculation
+from pilotfish.spans import SdkTracer
 from pilotfish.telemetry import Metric, Telemetry
-from pilotfish.tracing import SdkTracer
 from tests.coordinator.conftest import END, TOKENIZER, VOCABULARY, Start, ids
 from tests.coordinator.fakes import chaotic, right_for, until
 

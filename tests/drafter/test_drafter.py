@@ -15,8 +15,8 @@ from drafter.speculators import Ask, Facts
 from drafter.speculators.ngram import NgramSpeculator
 from pilotfish.draft import Draft
 from pilotfish.messages import Close, DraftEnd, DraftPart, Opened, Refusal, SessionId, TraceContext
+from pilotfish.spans import SdkTracer
 from pilotfish.telemetry import Metric, Telemetry
-from pilotfish.tracing import SdkTracer
 from pilotfish.wire.drafter import FromDrafter
 from tests.drafter.desk import Clock, Desk, Steps, only
 from tests.drafter.openings import INCARNATION, opening, request
@@ -244,8 +244,22 @@ async def test_draft_is_a_span_of_the_round_that_asked() -> None:
     assert (span.context.trace_id, span.parent.span_id) == (7, 9)
     assert span.attributes is not None
     assert span.attributes["pilotfish.round.index"] == 5
-    assert span.attributes["pilotfish.drafted"] == 2
+    assert span.attributes["pilotfish.round.drafted"] == 2
     assert span.attributes["pilotfish.draft.end"] == "gamma"
+
+
+async def test_a_close_may_ask_for_what_was_held_back() -> None:
+    """The spans of a request that was not sampled are held; the close of its session may ask for them after all."""
+    exporter = InMemorySpanExporter()
+    tracer = SdkTracer("drafter", "test", SimpleSpanProcessor(exporter))
+    desk = Desk(Steps(Clock()), telemetry=Telemetry(None, tracer))
+    for session, trace in ((A, 7), (B, 8)):
+        desk.tell(opening(session, TEXT))
+        desk.tell(request(session, TEXT, 2, trace=TraceContext(f"00-{trace:032x}-{9:016x}-00")))
+    assert exporter.get_finished_spans() == ()
+    desk.tell(Close(A, INCARNATION, TraceContext(f"00-{7:032x}-{9:016x}-01")))
+    desk.tell(Close(B, INCARNATION))
+    assert [span.context.trace_id for span in exporter.get_finished_spans() if span.context] == [7]
 
 
 async def test_stream_that_is_gone_leaves_its_sessions_to_the_next() -> None:

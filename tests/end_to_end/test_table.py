@@ -13,9 +13,9 @@ from scipy import stats
 
 from pilotfish.client import Completion
 from pilotfish.messages import FinishReason, Rule, Speculation
+from pilotfish.spans import SdkTracer
 from pilotfish.tablefile import TableFile
 from pilotfish.telemetry import Telemetry
-from pilotfish.tracing import SdkTracer
 from tests.end_to_end.stack import RealStack, write_table
 
 LETTERS = [*"abcdefghijklmnop"]

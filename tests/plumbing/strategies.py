@@ -153,7 +153,7 @@ def opens(draw: Any, *, at_verifier: bool) -> Open:
     )
 
 
-closes = st.builds(Close, sessions, u64)
+closes = st.builds(Close, sessions, u64, traces)
 requests = st.builds(
     DraftRequest,
     sessions,

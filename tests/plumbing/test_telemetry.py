@@ -1,26 +1,13 @@
 from __future__ import annotations
 
 import re
-import time
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import grpc
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
-    TraceServiceServicer,
-    add_TraceServiceServicer_to_server,
-)
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pilotfish.errors import PortTaken
-from pilotfish.messages import TraceContext
 from pilotfish.telemetry import Metric, Telemetry
-from pilotfish.tracing import NoTracer, SdkTracer, tracer_to
 
 FOUR = {
     "vllm:spec_decode_num_drafts_total",
@@ -68,6 +55,17 @@ def test_the_four_counters_have_exactly_their_names(telemetry: Telemetry) -> Non
     assert telemetry.value(Metric.DRAFT_TOKENS) == 4.0
 
 
+def test_requests_have_the_names_of_the_genai_conventions(telemetry: Telemetry) -> None:
+    """Prometheus gets the conventions' names and attributes with underscores for dots."""
+    labels = "chat", "pilotfish", "some-model"
+    telemetry.observe(Metric.FIRST_TOKEN_SECONDS, 0.03, *labels)
+    telemetry.observe(Metric.TOKEN_USAGE, 17, *labels, "output")
+    common = 'gen_ai_operation_name="chat",gen_ai_provider_name="pilotfish",gen_ai_request_model="some-model"'
+    found = samples(telemetry)
+    assert found[f"gen_ai_server_time_to_first_token_seconds_count{{{common}}}"] == 1.0
+    assert found[f'gen_ai_client_token_usage_sum{{{common},gen_ai_token_type="output"}}'] == 17.0
+
+
 @pytest.mark.parametrize("role", ["drafter", "verifier"])
 def test_only_a_coordinator_counts_drafts_for_the_tools(role: str) -> None:
     """Where all three services are scraped nothing is counted twice."""
@@ -94,7 +92,8 @@ def test_names_follow_the_conventions_and_stand_alone() -> None:
     definitions = [metric.value for metric in Metric]
     assert len({definition.name for definition in definitions}) == len(definitions)
     for definition in definitions:
-        assert definition.name.startswith("pilotfish_") or definition.name in FOUR
+        assert definition.name.startswith(("pilotfish_", "gen_ai_")) or definition.name in FOUR
+        assert definition.otlp is None or definition.name.startswith(definition.otlp.replace(".", "_"))
         assert definition.name.endswith("_total") == (definition.kind == "counter")
         assert definition.description
         assert definition.roles
@@ -113,110 +112,3 @@ def test_two_services_in_one_process_do_not_share_counters() -> None:
     one, other = Telemetry("coordinator"), Telemetry("coordinator")
     one.add(Metric.DRAFTS)
     assert (one.value(Metric.DRAFTS), other.value(Metric.DRAFTS)) == (1.0, 0.0)
-
-
-# ---- spans -------------------------------------------------------------------------------------------------------
-
-
-def recording() -> tuple[SdkTracer, InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    return SdkTracer("pilotfish-test", "1", SimpleSpanProcessor(exporter)), exporter
-
-
-def test_spans_of_several_services_make_one_trace() -> None:
-    """A child that is begun elsewhere, from the context alone, hangs below its parent in the same trace."""
-    coordinator, here = recording()
-    verifier, there = recording()
-    request = coordinator.begin("generate")
-    context = request.context
-    assert context is not None
-    start_ns = time.monotonic_ns()
-    verify = verifier.record("verify", context, start_ns, start_ns + 1000, {"pilotfish.accepted": 2})
-    verifier.record("pass", verify, start_ns + 100, start_ns + 900)
-    request.end()
-    (generate,) = here.get_finished_spans()
-    verified, passed = there.get_finished_spans()
-    assert request.trace_id == f"{generate.context.trace_id:032x}"
-    assert {span.context.trace_id for span in (generate, verified, passed)} == {generate.context.trace_id}
-    assert verified.parent is not None
-    assert passed.parent is not None
-    assert (verified.parent.span_id, passed.parent.span_id) == (generate.context.span_id, verified.context.span_id)
-    assert (verified.end_time or 0) - (verified.start_time or 0) == 1000
-    assert dict(verified.attributes or {}) == {"pilotfish.accepted": 2}
-    assert abs((generate.start_time or 0) - time.time_ns()) < 60e9  # on the wall clock
-
-
-def test_a_trace_of_the_caller_goes_on() -> None:
-    """The trace that a client began is the one that the request belongs to."""
-    tracer, exporter = recording()
-    parent = TraceContext("00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "vendor=x")
-    span = tracer.begin("generate", parent)
-    span.end(problem="it broke")
-    (finished,) = exporter.get_finished_spans()
-    assert f"{finished.context.trace_id:032x}" == "ab" * 16
-    assert span.context is not None
-    assert span.context.tracestate == "vendor=x"
-    assert not finished.status.is_ok
-    assert finished.status.description == "it broke"
-
-
-def test_what_the_caller_does_not_sample_is_not_recorded() -> None:
-    """The decision whether to record a trace is made once, at its root."""
-    tracer, exporter = recording()
-    span = tracer.begin("generate", TraceContext("00-" + "ab" * 16 + "-" + "cd" * 8 + "-00"))
-    span.end()
-    assert exporter.get_finished_spans() == ()
-    assert span.context is not None
-    assert span.context.traceparent.endswith("-00")
-
-
-def test_without_an_endpoint_nothing_is_traced_but_contexts_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that traces nothing hands on the context it was given."""
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
-    tracer = tracer_to(None, "pilotfish-test", "1")
-    assert isinstance(tracer, NoTracer)
-    parent = TraceContext("00-" + "ab" * 16 + "-" + "cd" * 8 + "-01")
-    assert tracer.begin("round", parent).context == parent
-    assert tracer.record("draft", parent, 0, 1) == parent
-    assert tracer.begin("round").context is None
-    assert tracer.begin("round").trace_id is None
-
-
-class Collector(TraceServiceServicer):
-    """Takes spans as a collector does."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.service = ""
-
-    def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:  # noqa: N802 - gRPC's name
-        for resource in request.resource_spans:
-            attributes = {entry.key: entry.value.string_value for entry in resource.resource.attributes}
-            self.service = attributes["service.name"]
-            self.names += [span.name for scope in resource.scope_spans for span in scope.spans]
-        return ExportTraceServiceResponse()
-
-
-def test_spans_arrive_at_a_collector() -> None:
-    """With an endpoint set, spans leave by OTLP, at the latest when the service shuts down."""
-    collector = Collector()
-    server = grpc.server(ThreadPoolExecutor(1))
-    add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    telemetry = Telemetry.of_service("verifier", "1.2.3", f"http://127.0.0.1:{port}")
-    telemetry.tracer.record("pass", None, 1, 2)
-    telemetry.tracer.begin("verify").end()
-    telemetry.shutdown()
-    server.stop(None)
-    assert (collector.service, collector.names) == ("pilotfish-verifier", ["pass", "verify"])
-
-
-def test_an_endpoint_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OTEL_EXPORTER_OTLP_ENDPOINT turns tracing on."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    tracer = tracer_to(None, "pilotfish-test", "1")
-    assert isinstance(tracer, SdkTracer)
-    assert tracer.begin("generate").context is not None
-    tracer.shutdown()
