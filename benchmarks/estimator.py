@@ -17,8 +17,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from coordinator.estimator import Estimator, Evidence, Kind, SessionEstimator, Weights
+from coordinator.estimator import Estimator, Evidence, Kind, Phase, SessionEstimator, Weights
 
 MAX_GAMMA = 12
 COST, ROUND_TRIP = 0.1, 0.3  # of a draft token and of a round, in passes
@@ -27,63 +28,78 @@ NUM_SESSIONS, NUM_TOKENS = 40, 240
 Course = Callable[[int, int], float]  # (position, depth) -> probability that the node holds, given its parent
 
 
+class Drawn(NamedTuple):
+    """One session."""
+
+    label: str  # of its workload
+    course: Course
+    num_reasoning: int = 0  # tokens at its beginning that the model reasons
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A population of sessions."""
 
     name: str
-    course: Callable[[random.Random], tuple[str, Course]]  # a session's workload label and acceptance
+    draw: Callable[[random.Random], Drawn]
 
 
-def steady(_: random.Random) -> tuple[str, Course]:
+def steady(_: random.Random) -> Drawn:
     """All alike."""
-    return "one", lambda position, depth: 0.75
+    return Drawn("one", lambda position, depth: 0.75)
 
 
-def mixed(chance: random.Random) -> tuple[str, Course]:
+def mixed(chance: random.Random) -> Drawn:
     """Bad, middling and good ones under one label."""
     alpha = chance.choice([0.3, 0.6, 0.9])
-    return "one", lambda position, depth: alpha
+    return Drawn("one", lambda position, depth: alpha)
 
 
-def labelled(chance: random.Random) -> tuple[str, Course]:
+def labelled(chance: random.Random) -> Drawn:
     """The same under labels of their own."""
     alpha = chance.choice([0.3, 0.6, 0.9])
-    return f"{alpha}", lambda position, depth: alpha
+    return Drawn(f"{alpha}", lambda position, depth: alpha)
 
 
-def spread(chance: random.Random) -> tuple[str, Course]:
+def spread(chance: random.Random) -> Drawn:
     """Around a mean."""
     alpha = min(0.98, max(0.05, chance.gauss(0.7, 0.1)))
-    return "one", lambda position, depth: alpha
+    return Drawn("one", lambda position, depth: alpha)
 
 
-def drifting(chance: random.Random) -> tuple[str, Course]:
+def drifting(chance: random.Random) -> Drawn:
     """From good to bad or the other way, from beginning to end."""
     first, last = chance.choice([(0.9, 0.3), (0.3, 0.9)])
-    return "one", lambda position, depth: first + (last - first) * min(1.0, position / NUM_TOKENS)
+    return Drawn("one", lambda position, depth: first + (last - first) * min(1.0, position / NUM_TOKENS))
 
 
-def phases(chance: random.Random) -> tuple[str, Course]:
+def phases(chance: random.Random) -> Drawn:
     """Good and bad stretches in turn."""
     length = chance.choice([40, 80])
-    return "one", lambda position, depth: 0.92 if position // length % 2 else 0.35
+    return Drawn("one", lambda position, depth: 0.92 if position // length % 2 else 0.35)
 
 
-def falling(chance: random.Random) -> tuple[str, Course]:
+def falling(chance: random.Random) -> Drawn:
     """The deeper the worse."""
     first = chance.uniform(0.75, 0.95)
-    return "one", lambda position, depth: first * 0.9**depth
+    return Drawn("one", lambda position, depth: first * 0.9**depth)
 
 
-def bursts(chance: random.Random) -> tuple[str, Course]:
+def bursts(chance: random.Random) -> Drawn:
     """Short stretches that are nearly certain, as where an answer copies."""
     length = chance.choice([8, 16])
-    return "one", lambda position, depth: 0.97 if position // length % 3 == 0 else 0.4
+    return Drawn("one", lambda position, depth: 0.97 if position // length % 3 == 0 else 0.4)
+
+
+def reasoning(chance: random.Random) -> Drawn:
+    """Reasoning that drafts well, then an answer that does not; some sessions are better than others at both."""
+    better, num = chance.gauss(0.0, 0.05), chance.randrange(NUM_TOKENS // 3, 2 * NUM_TOKENS // 3)
+    return Drawn("one", lambda position, depth: min(0.97, better + (0.88 if position < num else 0.45)), num)
 
 
 SCENARIOS = tuple(
-    Scenario(course.__name__, course) for course in (steady, mixed, labelled, spread, drifting, phases, falling, bursts)
+    Scenario(draw.__name__, draw)
+    for draw in (steady, mixed, labelled, spread, drifting, phases, falling, bursts, reasoning)
 )
 
 
@@ -102,7 +118,7 @@ def regret(scenario: Scenario, weights: Weights, seed: int) -> float:
     chance = random.Random(seed)
     estimator = Estimator(weights)
     earned = possible = 0.0
-    sessions = [Replayed(estimator, *scenario.course(chance)) for _ in range(NUM_SESSIONS)]
+    sessions = [Replayed(estimator, scenario.draw(chance)) for _ in range(NUM_SESSIONS)]
     waiting = list(reversed(sessions))
     active: list[Replayed] = []
     while waiting or active:
@@ -118,14 +134,16 @@ def regret(scenario: Scenario, weights: Weights, seed: int) -> float:
 class Replayed:
     """One session in replay."""
 
-    def __init__(self, estimator: Estimator, label: str, course: Course) -> None:
+    def __init__(self, estimator: Estimator, drawn: Drawn) -> None:
         self.position = 0
-        self._course = course
-        self._memory: SessionEstimator = estimator.session(Kind.of("drafter", "model", label, 0.0))
+        self._course = drawn.course
+        self._num_reasoning = drawn.num_reasoning
+        self._memory: SessionEstimator = estimator.session(Kind.of("drafter", "model", drawn.label, 0.0))
         self._num_free = 0
 
     def round(self, chance: random.Random) -> tuple[float, float]:
         """Draft by estimate, learn; what it earns per pass by the truth, and what the best γ does."""
+        self._memory.enter(Phase.REASONING if self.position < self._num_reasoning else Phase.ANSWER)
         true = []
         alive = 1.0
         for depth in range(MAX_GAMMA):
@@ -151,6 +169,7 @@ WITHOUT: dict[str, Callable[[Weights], Weights]] = {
     "without the kind": lambda weights: replace(weights, has_kind=False),
     "without the session": lambda weights: replace(weights, has_session=False),
     "without depth smoothing": lambda weights: replace(weights, depth_weight=0.05),
+    "without the phase": lambda weights: replace(weights, has_phase=False),
     "without learned ways": lambda weights: replace(weights, learns_way=False),
 }
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from coordinator.admission import Admitted
-from coordinator.estimator import Estimator, Kind
+from coordinator.estimator import Estimator, Kind, Phase
 from coordinator.outlook import Meter
 from coordinator.peers import DrafterPeer, Inbox
 from coordinator.record import Record, RoundUnderway
@@ -36,6 +36,7 @@ class Drafting:
     ) -> None:
         self.session: DrafterSession | None = None
         self.meter: Meter | None = None  # of the session's drafts
+        self._phase = Phase.ANSWER
         self._estimator = estimator
         self._admitted = admitted
         self._committed = committed
@@ -83,6 +84,13 @@ class Drafting:
             self.lose("unread")
             return
         self.meter = Meter(self._estimator.session(self._kind(peer)), peer.round_trip_us / 1e6)
+        self.meter.enter(self._phase)
+
+    def enter(self, phase: Phase) -> None:
+        """The text goes on in this phase: its drafts are counted by themselves."""
+        self._phase = phase
+        if self.meter is not None:
+            self.meter.enter(phase)
 
     def _kind(self, peer: DrafterPeer) -> Kind:
         """What drafts of this session are counted together with."""

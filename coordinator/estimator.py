@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ MIN_RATE = 0.01  # no session is surer than this and its complement
 FADE_TOKENS = 5  # tokens without a draft that make a session's rounds as old as one round does
 FADE_MEMORY = 0.95  # however long its rounds count
 WAY_GAIN = 0.5  # nats by which another way must have been better
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,19 @@ class Weights:
     first_way: int = 4  # before anything is known: index over memories, then weights
     has_kind: bool = True
     has_session: bool = True
+    has_phase: bool = True
     learns_way: bool = True
 
     @property
     def num_ways(self) -> int:
         return len(self.session_memories) * len(self.session_weights)
+
+
+class Phase(Enum):
+    """What part of its answer a session is at."""
+
+    ANSWER = "answer"
+    REASONING = "reasoning"  # between the model's think marks
 
 
 class Kind(NamedTuple):
@@ -54,6 +63,7 @@ class Kind(NamedTuple):
     speculator: str
     workload: str
     temperature_band: int
+    phase: Phase = Phase.ANSWER
 
     @staticmethod
     def of(drafter: str, speculator: str, workload: str, temperature: float) -> Kind:
@@ -156,7 +166,10 @@ class Estimator:
 
     def session(self, kind: Kind) -> SessionEstimator:
         """An estimator for one session whose drafts are of this kind."""
-        return SessionEstimator(self._kinds.setdefault(kind, self._unknown()), self._weights)
+        return SessionEstimator(self._state, kind, self._weights)
+
+    def _state(self, kind: Kind) -> KindState:
+        return self._kinds.setdefault(kind, self._unknown())
 
     def rates(self, kind: Kind, num_depths: int) -> list[float]:
         """What is known of a kind, without any session."""
@@ -176,7 +189,7 @@ class Estimator:
         """Write all counts to a file, whole or not at all."""
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         kinds = [
-            {"kind": list(kind), "kept": state.counts.kept, "tried": state.counts.tried}
+            {"kind": [*kind[:-1], kind.phase.value], "kept": state.counts.kept, "tried": state.counts.tried}
             for kind, state in self._kinds.items()
         ]
         temporary.write_text(json.dumps({"format": FORMAT_VERSION, "kinds": kinds}))
@@ -189,12 +202,10 @@ class Estimator:
             if content["format"] != FORMAT_VERSION:
                 return False
             for entry in content["kinds"]:
-                drafter, speculator, workload, band = entry["kind"]
+                drafter, speculator, workload, band, phase = entry["kind"]
                 counts = Counts([kept / 2 for kept in entry["kept"]], [tried / 2 for tried in entry["tried"]])
-                state = self._kinds.setdefault(
-                    Kind(str(drafter), str(speculator), str(workload), int(band)), self._unknown()
-                )
-                state.counts = counts
+                kind = Kind(str(drafter), str(speculator), str(workload), int(band), Phase(phase))
+                self._state(kind).counts = counts
         except (OSError, ValueError, KeyError, TypeError):
             return False
         return True
@@ -221,10 +232,24 @@ class Own:
 class SessionEstimator:
     """Acceptance in one session: its own recent rounds, leaning on its kind."""
 
-    def __init__(self, kind: KindState, weights: Weights) -> None:
-        self._kind = kind
+    def __init__(self, find: Callable[[Kind], KindState], kind: Kind, weights: Weights) -> None:
+        """Make one that has seen nothing.
+
+        Args:
+            find: what is known of a kind.
+            kind: of the session, as it begins.
+        """
+        self._find = find
+        self._of = kind
+        self._kind = find(kind)
         self._weights = weights
         self._own = [Own() for _ in weights.session_memories]
+
+    def enter(self, phase: Phase) -> None:
+        """The drafts that follow are of this phase: another kind, over which the session's odds stay what they were."""
+        if self._weights.has_phase and phase is not self._of.phase:
+            self._of = self._of._replace(phase=phase)
+            self._kind = self._find(self._of)
 
     def observe(self, evidence: Evidence) -> None:
         """Learn from a round, for this session and for all of its kind."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coordinator.estimator import Evidence, SessionEstimator
+from coordinator.estimator import Evidence, Phase, SessionEstimator
 from pilotfish.messages import DraftEnd, DrafterLoad
 from pilotfish.price import Profile
 
@@ -59,6 +59,10 @@ class Meter:
         """What is known now."""
         offered = (OFFER_WEIGHT + self._num_offered) / (OFFER_WEIGHT + self._num_asked)
         return Outlook(self._estimator.survival(num_depths), offered, self._round_trip_s, self._num_rounds)
+
+    def enter(self, phase: Phase) -> None:
+        """What is drafted from now on is of this phase."""
+        self._estimator.enter(phase)
 
     def answered(self, num_nodes: int) -> None:
         """An answer to a request for a draft is complete, with so many nodes."""

@@ -9,10 +9,11 @@ from typing import Final
 from coordinator.admission import Admitted
 from coordinator.answer import Answer
 from coordinator.drafting import Drafting
-from coordinator.estimator import Estimator
+from coordinator.estimator import Estimator, Phase
 from coordinator.peers import Inbox, News, PeerNews, code_name
 from coordinator.policy import Decision, Policy, Snapshot
 from coordinator.realised import Realised
+from coordinator.reasoning import Reasoning, ThinkMarks
 from coordinator.record import Record, RoundUnderway
 from coordinator.roster import Roster
 from coordinator.sessions import Committed, Tempo, VerifierSession
@@ -39,6 +40,7 @@ class Means:
     estimator: Estimator
     realised: Realised
     failover_s: float  # how long a request waits for a verifier
+    think_marks: ThinkMarks | None = None  # None: the model does not reason, or nobody cares
 
 
 class RoundLoop:
@@ -58,6 +60,8 @@ class RoundLoop:
         self._drafting = Drafting(
             admitted, self._committed, means.roster, means.tempo, record, self._inbox, means.estimator
         )
+        self._reasoning = Reasoning(means.think_marks, self._committed.tokens)
+        self._enter_phase()
         self._verifier: VerifierSession | None = None
         self._round: RoundUnderway | None = None
         self._free = Decision(0, "request")  # the last decision to run free
@@ -292,7 +296,14 @@ class RoundLoop:
                 meter.decided(round_.gamma, round_.tokens, self._committed.tokens[round_.position :], round_.end)
             else:
                 meter.ran_free(len(verdict.tokens))
+        if self._reasoning.follow(piece.ids):
+            self._enter_phase()
         return piece
+
+    def _enter_phase(self) -> None:
+        """While the model reasons drafts are counted by themselves, and no target is to be kept: nobody reads along."""
+        self._drafting.enter(self._reasoning.phase)
+        self._record.pace.is_paused = self._reasoning.phase is Phase.REASONING
 
     def _compare(self, round_: RoundUnderway, verdict: Verdict, took_ns: int) -> None:
         """Count the verdict of a session that speculates beside plain decoding; the first one read the prompt."""

@@ -21,6 +21,7 @@ from coordinator.estimator import Estimator
 from coordinator.peers import Watch
 from coordinator.policy import Policy, TablePolicy
 from coordinator.realised import Realised
+from coordinator.reasoning import ThinkMarks
 from coordinator.record import Clock, Record
 from coordinator.roster import Roster
 from coordinator.rounds import Means, RoundLoop
@@ -86,6 +87,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             estimator=self._estimator,
             realised=Realised(self.telemetry),
             failover_s=settings.failover_s,
+            think_marks=ThinkMarks.find(settings.think_marks, tokenizer.vocabulary),
         )
         self.is_draining = False
         self._idle = asyncio.Event()

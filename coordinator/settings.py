@@ -7,6 +7,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, field_validator, model_validator
 
+from coordinator.reasoning import USUAL_MARKS
 from coordinator.tenants import Tenants, Terms
 from pilotfish.gammas import MAX_GAMMA_BOUND, GammaTable
 from pilotfish.messages import Objective, Targets
@@ -78,6 +79,11 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
         description="what differs for some tenants, such as: acme max_gamma=4 token_ms=40,bulk objective=throughput; "
         "keys max_gamma, objective, first_token_ms, token_ms",
     )
+    think_marks: tuple[str, ...] = Field(
+        USUAL_MARKS,
+        description="the tokens that begin and end a model's reasoning, where it has them: between them acceptance is "
+        "counted by itself and no target for time per token counts; empty: reasoning is text like any other",
+    )
     priors_file: str | None = Field(
         None, description="file where what was learned of acceptance is kept over a restart; none: it is forgotten"
     )
@@ -129,6 +135,13 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
         if len(set(addresses)) < len(addresses):
             raise ValueError(f"an address is there twice in {','.join(addresses)}")
         return addresses
+
+    @field_validator("think_marks")
+    @classmethod
+    def _are_two(cls, marks: tuple[str, ...]) -> tuple[str, ...]:
+        if marks and len(set(marks)) != 2:
+            raise ValueError("name two different tokens, the one that begins and the one that ends; or none at all")
+        return marks
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.estimator import Estimator, Evidence, Kind, temperature_band
+from coordinator.estimator import Estimator, Evidence, Kind, Phase, Weights, temperature_band
 
 KIND = Kind.of("small", "model", "chat", 0.8)
 
@@ -102,3 +102,29 @@ def test_temperature_bands() -> None:
     assert temperature_band(0.0) == 0
     assert temperature_band(0.1) != 0
     assert temperature_band(0.3) != temperature_band(1.0)
+
+
+def test_phases_are_learned_apart() -> None:
+    """What holds while a model reasons says little of its answer, of this session's and the next one's."""
+    estimator = Estimator()
+    session = estimator.session(KIND)
+    for _ in range(40):
+        session.enter(Phase.REASONING)
+        session.observe(Evidence.of_round(4, 4, 4))
+        session.enter(Phase.ANSWER)
+        session.observe(Evidence.of_round(4, 4, 0))
+    fresh = estimator.session(KIND)
+    assert fresh.survival(1)[0] < 0.2
+    fresh.enter(Phase.REASONING)
+    assert fresh.survival(1)[0] > 0.8
+    assert estimator.session(KIND._replace(phase=Phase.REASONING)).survival(1)[0] > 0.8
+
+
+def test_a_phase_that_is_left_out_changes_nothing() -> None:
+    """With the ingredient switched off a session is of one kind throughout."""
+    session = Estimator(Weights(has_phase=False)).session(KIND)
+    for _ in range(40):
+        session.observe(Evidence.of_round(4, 4, 4))
+    before = session.survival(4)
+    session.enter(Phase.REASONING)
+    assert session.survival(4) == before
