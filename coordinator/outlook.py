@@ -10,7 +10,7 @@ from pilotfish.messages import DraftEnd, DrafterLoad
 from pilotfish.price import Profile
 
 OFFER_MEMORY = 0.7  # of the counts of offers that is left after an answer
-OFFER_WEIGHT = 1.0  # answers the first guess (there will be a draft) is worth
+OFFER_WEIGHT = 1.0  # answers the first guess (there will be a draft) is worth; it fades like them
 DELAY_SHARE = 0.2  # of the newest round trip in its estimate
 CUT_BY_TIME = frozenset({DraftEnd.DEADLINE, DraftEnd.CONTEXT, DraftEnd.GAMMA, DraftEnd.SURVIVAL})
 
@@ -51,13 +51,12 @@ class Meter:
         """
         self._estimator = estimator
         self._round_trip_s = round_trip_s
-        self._num_offered = 0.0
-        self._num_asked = 0.0
+        self._num_offered = self._num_asked = OFFER_WEIGHT
         self._num_rounds = 0
 
     def outlook(self, num_depths: int) -> Outlook:
         """What is known now."""
-        offered = (OFFER_WEIGHT + self._num_offered) / (OFFER_WEIGHT + self._num_asked)
+        offered = self._num_offered / self._num_asked
         return Outlook(self._estimator.survival(num_depths), offered, self._round_trip_s, self._num_rounds)
 
     def enter(self, phase: Phase) -> None:
