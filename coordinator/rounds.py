@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -85,7 +86,8 @@ class RoundLoop:
             while not self._answer.is_finished:
                 chunk = self._emit(await self._verify())
                 if not self._answer.is_finished:
-                    self._draft(self._decide())  # before the client has the piece: its next draft is on the way
+                    self._draft(self._decide())
+                    await asyncio.sleep(0)  # the request for the draft goes out before the client has its piece
                 yield chunk
         except PilotfishError:
             self._record.has_failed = True  # before the peers are parted from: what they have held back is wanted

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from torch import Tensor
 
@@ -35,6 +35,7 @@ __all__ = ["Answer", "Command", "Engine", "PassRecord"]
 
 _log = logging.getLogger(__name__)
 
+BREATH_S: Final = 0.001  # after a pass its verdicts go out first: they are waited for, the price is not
 
 Accept: TypeAlias = Callable[[Sequence[Round], Tensor], list[Outcome]]
 
@@ -85,6 +86,7 @@ class Engine:
         self._num_opened = 0
         self._num_passes = 0
         self._last_pass = PassRecord()
+        self._unaccounted: Sequence[Ride] = ()  # of the last pass, while the price has not heard of them
         self._ready_since_s = inf
         self._busy_since_s: float | None = None  # None: it waits for commands
         self._is_stopping = False
@@ -159,6 +161,7 @@ class Engine:
         self._flush()
         if starts_at_s > now_s:
             return min(starts_at_s, self._wakes_at_s(now_s))
+        self._account()
         num_ready = sum(candidate.has_work for candidate in candidates)
         if not self._pass(plan(candidates, self._limits), num_ready, now_s):
             return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
@@ -167,18 +170,27 @@ class Engine:
         return 0.0
 
     def _wait(self, until_s: float) -> None:
-        """Block until a command comes or the time has come."""
+        """Block until a command comes or the time has come. The last pass is priced once nothing came for a moment."""
+        now_s = self._clock()
+        if until_s <= now_s or (self._unaccounted and self._hears(min(until_s, now_s + BREATH_S))):
+            return
+        self._account()
+        self._hears(until_s)
+
+    def _hears(self, until_s: float) -> bool:
+        """Whether commands came by then; they are obeyed."""
         timeout_s = until_s - self._clock()
         if timeout_s <= 0:
-            return
+            return False
         self._busy_since_s = None
         try:
             commands = self._commands.get(timeout=None if timeout_s == inf else timeout_s)
         except queue.Empty:
-            return
+            return False
         self._busy_since_s = self._clock()
         for command in commands:
             self._obey(command)
+        return True
 
     def _moment(self, candidates: Sequence[Candidate], now_s: float) -> Moment:
         if any(candidate.has_work for candidate in candidates):
@@ -344,12 +356,16 @@ class Engine:
         )
         self._settle(rides, outcomes)
         self._observer.passed(self._last_pass)
-        self._account(rides)
+        self._unaccounted = () if self._pricing is None else rides
         return True
 
-    def _account(self, rides: Sequence[Ride]) -> None:
-        """Tell the price what the pass brought. Waiting counts where sessions are held for their drafts."""
-        if self._pricing is None:
+    def _account(self) -> None:
+        """Tell the price what the last pass brought: once its verdicts are out, and before the next pass.
+
+        Waiting counts where sessions are held for their drafts.
+        """
+        rides, self._unaccounted = self._unaccounted, ()
+        if self._pricing is None or not rides:
             return
         record = self._last_pass
         tokens = sum(

@@ -228,11 +228,11 @@ class VerifierService(verifier_pb2_grpc.VerifierServicer):
         """Put the answers of a turn on their streams; in the event loop."""
         self._load = load
         self._delivered.set()
-        self._report.answered(answers, load)
         for key, number, message, *_ in answers:
             queue = self._queue_of(number, key.caller)
             if queue is not None:
                 self._put(queue, message)
+        asyncio.get_running_loop().call_soon(self._report.answered, answers, load)  # once they are on their way
 
     def _queue_of(self, number: int, caller: str) -> Answers | None:
         """The stream an answer belongs on: the session's own, else the newest of the same caller.
