@@ -19,7 +19,7 @@ from pilotfish.cli.up import running, unseen
 from pilotfish.client import Client
 
 if TYPE_CHECKING:
-    from benchmarks.commands import Setup
+    from benchmarks.setup import Setup
     from pilotfish.engine.backend import Backend
 
 PASS_ROWS = (1, 2, 5, 9)  # passes of a session that drafts 0, 1, 4, 8 tokens

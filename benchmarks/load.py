@@ -1,168 +1,240 @@
-"""Throughput under load: arms by turns at each number of concurrent requests, through the running services."""
+"""Throughput under load: arms by turns at each number of concurrent requests, through the running services.
+
+A block is one turn of one arm: so many sessions at once, each asking one thing after another. It counts from when all
+of them have their first token until a number of tokens has come that is the same for every arm; what still runs then is
+cancelled. So reading the first prompts does not count, no session is ever missing, and arms differ in their time for
+about the same work.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
-from statistics import geometric_mean
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
-from benchmarks.prompts import Prompt
-from benchmarks.report import environment
-from benchmarks.run import Encode
-from benchmarks.statistics import Estimate, bootstrap
+from benchmarks.workloads import Ask, Workload, salted
 from pilotfish.client import AsyncClient
 from pilotfish.gammas import GammaTable
 from pilotfish.messages import Speculation
 
 
 @dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to answer, at one coordinator."""
+
+    name: str
+    address: str
+    speculator: str
+    gammas: GammaTable | None  # by how many requests run; None: by the price; γ of 0: plain decoding
+
+    def speculation(self, num_requests: int) -> Speculation:
+        """How a request speculates where so many run."""
+        if self.gammas is None:
+            return Speculation(speculator=self.speculator)
+        gamma = self.gammas.gamma(num_requests)
+        return Speculation(gamma=gamma, speculator=self.speculator) if gamma else Speculation(is_off=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What is run."""
 
-    prompts: Sequence[Prompt]
+    workloads: Sequence[Workload]
     concurrencies: Sequence[int]
-    max_tokens: int
-    blocks: int  # turns of each arm at each concurrency
-    block_s: float  # how long a turn lasts; requests that run then are finished and counted
+    turns: int  # blocks of each arm at each point
+    min_tokens: int  # of a block
+    num_answers: int = 1  # that a block has room for in each session, one after another
+    has_labels: bool = False  # say what kind of text a request is, as a site might
+    salt_ids: int | None = None  # size of the vocabulary; then no prompt is known to any cache
+
+    def num_tokens(self, workload: Workload, concurrency: int, turn: int) -> int:
+        """Of a block; a quarter where it only warms up."""
+        whole = max(self.min_tokens, self.num_answers * concurrency * workload.max_tokens)
+        return whole if turn >= 0 else whole // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One turn of an arm."""
+    """One turn of an arm, as it went."""
 
-    arm: str
+    workload: str
     concurrency: int
+    arm: str
     turn: int
     num_tokens: int
     seconds: float
-    first_token_s: float  # mean
+    first_token_s: tuple[float, ...]  # of requests that came while the others ran: no session's first
+    num_decoded: int  # of the tokens, those after the first piece of their answer
+    decode_s: float  # that all sessions together took for them
+    num_drafted: int = 0  # of requests that came to their end
+    num_accepted: int = 0
 
     @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.seconds
 
+    @property
+    def point(self) -> tuple[str, int]:
+        return self.workload, self.concurrency
 
-Arm: TypeAlias = Callable[[int], Speculation]
-"""How requests speculate where so many run at a time."""
 
-
-def arms_of(speculator: str, gammas: Sequence[int], table: GammaTable | None = None) -> dict[str, Arm]:
+def arms_of(address: str, speculator: str, gammas: Sequence[int], table: GammaTable | None = None) -> list[Arm]:
     """Plain, by the price, each fixed γ, and a table by how many requests run."""
-    arms: dict[str, Arm] = {
-        "plain": lambda _: Speculation(is_off=True),
-        "auto": lambda _: Speculation(speculator=speculator),
-    }
-    for gamma in gammas:
-        if gamma:
-            arms[f"γ={gamma}"] = partial(_fixed, speculator, GammaTable.fixed(gamma))
+    arms = {"plain": GammaTable.fixed(0), "auto": None}
+    arms |= {f"γ={gamma}": GammaTable.fixed(gamma) for gamma in gammas if gamma}
     if table is not None:
-        arms["table"] = partial(_fixed, speculator, table)
-    return arms
-
-
-def _fixed(speculator: str, table: GammaTable, num_requests: int) -> Speculation:
-    gamma = table.gamma(num_requests)
-    return Speculation(gamma=gamma, speculator=speculator) if gamma else Speculation(is_off=True)
+        arms["table"] = table
+    return [Arm(name, address, speculator, rows) for name, rows in arms.items()]
 
 
 async def measure(
-    address: str, load: Load, arms: Mapping[str, Arm], encode: Encode, tell: Callable[[str], None]
+    load: Load,
+    arms: Sequence[Arm],
+    tell: Callable[[str], None],
+    keep: Callable[[Sequence[Block]], None] = lambda _: None,
 ) -> list[Block]:
-    """All blocks, arms in a new order each turn; one turn before, unmeasured, warms up."""
+    """All blocks, arms in a new order each turn; one turn before, unmeasured, warms up.
+
+    Args:
+        load: what is run.
+        arms: of different names.
+        tell: hears of every block.
+        keep: is given all blocks whenever a turn is over, so that what was measured survives a run that is cut off.
+    """
     chance = random.Random(0)
-    prompts = [(prompt, encode(prompt)) for prompt in load.prompts]
     blocks: list[Block] = []
-    async with AsyncClient(address) as client:
-        for concurrency in load.concurrencies:
-            for turn in range(-1, load.blocks):
-                for arm in chance.sample(list(arms), len(arms)):
-                    block = await _block(client, load, arms[arm](concurrency), prompts, (arm, concurrency, turn))
-                    tell(f"{concurrency} at once, turn {turn}, {arm}: {block.tokens_per_s:.1f} tokens/s")
-                    if turn >= 0:
-                        blocks.append(block)
+    async with AsyncExitStack() as stack:
+        addresses = {arm.address for arm in arms}
+        clients = {address: await stack.enter_async_context(AsyncClient(address)) for address in addresses}
+        for workload, concurrency, turn in _turns(load):
+            for arm in chance.sample(arms, len(arms)):
+                sessions = Sessions(clients[arm.address], arm, load, workload, concurrency, turn)
+                block = await sessions.run()
+                warms = "warm up " if turn < 0 else ""
+                where = f"{workload.name}, {concurrency} at once, turn {turn}"
+                tell(f"{warms}{where}, {arm.name}: {block.tokens_per_s:.1f} tokens/s in {block.seconds:.1f} s")
+                if turn >= 0:
+                    blocks.append(block)
+            keep(blocks)
     return blocks
 
 
-async def _block(
-    client: AsyncClient,
-    load: Load,
-    speculation: Speculation,
-    prompts: Sequence[tuple[Prompt, tuple[int, ...]]],
-    name: tuple[str, int, int],
-) -> Block:
-    arm, concurrency, turn = name
-    start_s = time.perf_counter()
-    done = await asyncio.gather(
-        *(_worker(client, load, speculation, prompts, number, start_s) for number in range(concurrency))
-    )
-    seconds = time.perf_counter() - start_s
-    firsts = [first for worker in done for first in worker[1]]
-    return Block(arm, concurrency, turn, sum(worker[0] for worker in done), seconds, sum(firsts) / len(firsts))
+def num_blocks(load: Load, arms: Sequence[Arm]) -> int:
+    """How many will be told, those that warm up aside."""
+    return len(load.workloads) * len(load.concurrencies) * load.turns * len(arms)
 
 
-async def _worker(
-    client: AsyncClient,
-    load: Load,
-    speculation: Speculation,
-    prompts: Sequence[tuple[Prompt, tuple[int, ...]]],
-    number: int,
-    start_s: float,
-) -> tuple[int, list[float]]:
-    """One request after another until the time is over; tokens, and times to first tokens."""
-    num_tokens, index = 0, number
-    firsts: list[float] = []
-    while not firsts or time.perf_counter() - start_s < load.block_s:
-        prompt, ids = prompts[index % len(prompts)]
-        index += 1
-        began_s, first_s = time.perf_counter(), None
-        chunks = client.generate(
-            ids, max_tokens=load.max_tokens, temperature=0.0, speculation=speculation, workload=prompt.set
+def _turns(load: Load) -> Iterator[tuple[Workload, int, int]]:
+    for workload in load.workloads:
+        for concurrency in load.concurrencies:
+            for turn in range(-1, load.turns):
+                yield workload, concurrency, turn
+
+
+@dataclass(slots=True)
+class Sessions:
+    """The sessions of one block, and what has come of them."""
+
+    client: AsyncClient
+    arm: Arm
+    load: Load
+    workload: Workload
+    concurrency: int
+    turn: int
+    num_tokens: int = 0  # since all sessions had their first
+    num_waiting: int = 0  # sessions without their first token
+    counts_since_s: float | None = None
+    ended_s: float = 0.0
+    first_token_s: list[float] = field(default_factory=list)
+    num_decoded: int = 0
+    decode_s: float = 0.0
+    num_drafted: int = 0
+    num_accepted: int = 0
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> Block:
+        """Until so many tokens have come.
+
+        Raises:
+            PilotfishError: a request failed.
+        """
+        self.num_waiting = self.concurrency
+        workers = [asyncio.create_task(self._worker(number)) for number in range(self.concurrency)]
+        over = asyncio.create_task(self.is_over.wait())
+        done, _ = await asyncio.wait([*workers, over], return_when=asyncio.FIRST_COMPLETED)
+        for task in [*workers, over]:
+            task.cancel()
+        await asyncio.gather(*workers, over, return_exceptions=True)
+        for task in done - {over}:
+            task.result()  # raises: no session ends by itself
+        assert self.counts_since_s is not None
+        return Block(
+            self.workload.name,
+            self.concurrency,
+            self.arm.name,
+            self.turn,
+            self.num_tokens,
+            self.ended_s - self.counts_since_s,
+            tuple(self.first_token_s),
+            self.num_decoded,
+            self.decode_s,
+            self.num_drafted,
+            self.num_accepted,
         )
-        async for chunk in chunks:
-            num_tokens += len(chunk.ids)
-            first_s = first_s or time.perf_counter() - began_s
-        firsts.append(first_s or 0.0)
-    return num_tokens, firsts
 
+    async def _worker(self, number: int) -> None:
+        for index, ask in enumerate(self.workload.of_worker(number, self.concurrency, self.turn)):
+            await self._answer(self._salted(ask, number, index), is_first=index == 0)
 
-def ratios(blocks: Sequence[Block], concurrency: int, arm: str, base: str) -> Estimate:
-    """Rate of an arm over another's in the same turn, geometric mean over turns."""
-    rates = {(block.arm, block.turn): block.tokens_per_s for block in blocks if block.concurrency == concurrency}
-    turns = sorted({turn for _, turn in rates})
-    return bootstrap([rates[arm, turn] / rates[base, turn] for turn in turns], geometric_mean)
+    def _salted(self, ask: Ask, worker: int, index: int) -> Ask:
+        """The same for every arm."""
+        if self.load.salt_ids is None:
+            return ask
+        turn = 1000 * self.concurrency + self.turn + 1
+        return salted(ask, (1024 * turn + worker) * 64 + index, self.load.salt_ids)
 
+    async def _answer(self, ask: Ask, *, is_first: bool) -> None:
+        began_s, last_s = time.perf_counter(), None
+        answer = self.client.generate(
+            ask.prompt,
+            max_tokens=ask.max_tokens,
+            temperature=ask.temperature,
+            seed=ask.seed,
+            speculation=self.arm.speculation(self.concurrency),
+            workload=ask.kind if self.load.has_labels else "",
+        )
+        async for chunk in answer:
+            now_s = time.perf_counter()
+            self._count(len(chunk.ids), now_s, last_s)
+            if chunk.ids:
+                if last_s is None:
+                    self._began(now_s, None if is_first else now_s - began_s, is_first=is_first)
+                last_s = now_s
+            if chunk.finished is not None:
+                self.num_drafted += chunk.finished.statistics.num_drafted_tokens
+                self.num_accepted += chunk.finished.statistics.num_accepted_tokens
+        if last_s is None:  # an answer without a token
+            self._began(time.perf_counter(), None, is_first=is_first)
 
-def table(blocks: Sequence[Block], arms: Sequence[str]) -> str:
-    """Every arm over plain, and ours over the best fixed γ, chosen on the even turns and compared on the odd ones."""
-    lines = ["| at once | " + " | ".join(f"{arm} × plain" for arm in arms if arm != "plain") + " | auto × best fixed |"]
-    lines.append("|---" * (len(arms) + 1) + "|")
-    for concurrency in sorted({block.concurrency for block in blocks}):
-        cells = [str(ratios(blocks, concurrency, arm, "plain")) for arm in arms if arm != "plain"]
-        lines.append(f"| {concurrency} | " + " | ".join(cells) + f" | {_against_best(blocks, concurrency, arms)} |")
-    return "\n".join(lines)
+    def _began(self, now_s: float, first_token_s: float | None, *, is_first: bool) -> None:
+        """An answer has its first piece."""
+        if first_token_s is not None:
+            self.first_token_s.append(first_token_s)
+        self.num_waiting -= is_first
+        if not self.num_waiting and self.counts_since_s is None:
+            self.counts_since_s = now_s
 
-
-def _against_best(blocks: Sequence[Block], concurrency: int, arms: Sequence[str]) -> str:
-    here = [block for block in blocks if block.concurrency == concurrency]
-    chosen_on = [block for block in here if block.turn % 2 == 0]
-    compared_on = [block for block in here if block.turn % 2] or chosen_on
-    fixed = [arm for arm in arms if arm != "auto"]
-    best = max(fixed, key=lambda arm: geometric_mean([b.tokens_per_s for b in chosen_on if b.arm == arm]))
-    return f"{ratios(compared_on, concurrency, 'auto', best)} ({best})"
-
-
-def write(directory: Path, name: str, load: Load, blocks: Sequence[Block]) -> Path:
-    """All blocks, with what was asked."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{name}.json"
-    asked = {**asdict(load), "prompts": [str(prompt) for prompt in load.prompts]}
-    content = {"environment": environment(), "load": asked, "blocks": [asdict(block) for block in blocks]}
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return path
+    def _count(self, num_tokens: int, now_s: float, last_s: float | None) -> None:
+        """A piece has come, so long after the one before it; none was before the first of an answer."""
+        if self.counts_since_s is None or self.is_over.is_set():
+            return
+        self.num_tokens += num_tokens
+        if last_s is not None:
+            self.num_decoded += num_tokens
+            self.decode_s += now_s - max(last_s, self.counts_since_s)
+        if self.num_tokens >= self.load.num_tokens(self.workload, self.concurrency, self.turn):
+            self.ended_s = now_s
+            self.is_over.set()

@@ -2,7 +2,7 @@
 
 A 70B target on H100s, drafters on L4s. At every round trip and number of sessions: ours beside an oracle that knows
 the acceptances, and beside plain decoding; whether goodput falls off a cliff between neighbouring loads; how often γ
-switches; and what one straggler costs the others.
+switches; and what one straggler costs the others (that alone with --straggler).
 """
 
 from __future__ import annotations
@@ -87,9 +87,13 @@ def main(arguments: Sequence[str]) -> int:
     """Print every point, and what was to be shown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few loads, shorter")
+    parser.add_argument("--straggler", action="store_true", help="only what one straggler of 16 costs the others")
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args(arguments)
     began, scale, seeds = time.monotonic(), 0.3 if options.quick else 1.0, range(1, 1 + options.seeds)
+    if options.straggler:
+        print(_straggling(straggler(seeds, scale)))
+        return 0
     points = []
     for round_trip_s in ROUND_TRIPS_S[:: 2 if options.quick else 1]:
         for num_sessions in SESSIONS[:: 3 if options.quick else 1]:
@@ -122,9 +126,13 @@ def summary(points: Sequence[Point], lost: float) -> str:
         f"ours over plain: least {of_plain.ours / of_plain.plain:.3f}{_at(of_plain)}",
         f"goodput from a load to the next: falls by {max(cliff, 0.0):.3f} (at most {MAX_CLIFF}){_at(before)}",
         f"γ switches a round: {switching.switches_per_round:.3f} (at most {MAX_SWITCHES}){_at(switching)}",
-        f"one straggler of 16 costs the others {lost:.3f} (at most {MAX_STRAGGLER})",
+        _straggling(lost),
     ]
     return "\n".join(lines)
+
+
+def _straggling(lost: float) -> str:
+    return f"one straggler of 16 costs the others {lost:.3f} (at most {MAX_STRAGGLER})"
 
 
 def _at(worst: Point) -> str:

@@ -21,7 +21,7 @@ from benchmarks.run import Encode, Plan, interleaved
 from benchmarks.statistics import Estimate, median, paired_ratio
 
 if TYPE_CHECKING:
-    from benchmarks.commands import Setup
+    from benchmarks.setup import Setup
 
 ONE_PROCESS = "one process "
 

@@ -22,7 +22,17 @@ class Estimate:
     high: float
     num_samples: int
 
+    def reaches(self, least: float) -> bool:
+        """Whether it is at least so much: its interval does not lie below. Without an interval the value decides."""
+        return (self.value if math.isnan(self.high) else self.high) >= least
+
+    def exceeds(self, bound: float) -> bool:
+        """Whether it is over that: its interval lies above. Without an interval the value decides."""
+        return (self.value if math.isnan(self.low) else self.low) > bound
+
     def __str__(self) -> str:
+        if math.isnan(self.low):
+            return f"{self.value:.2f}"
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 

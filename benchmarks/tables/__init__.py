@@ -1,0 +1,1 @@
+"""Table models for `pilotfish bench load`, and what makes them."""
