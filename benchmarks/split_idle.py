@@ -3,7 +3,8 @@
     python -m benchmarks.split_idle --pass-ms 0.5,2,10,40
 
 Nothing is computed in such a pass, so only the path of a round is left: drafter, coordinator, verifier and the calls
-between them. The longer the pass, the more of that path a shared machine has forgotten when it comes to it again.
+between them. Beside it stands what two empty calls between two processes take after standing still for as long: under
+that no round with a draft can come, whatever its services do.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import report, services
+from benchmarks.calls import round_trip_ms
 from benchmarks.oneprocess import LocalEngine, OneProcess
 from benchmarks.prompts import Prompt
 from benchmarks.run import Plan, interleaved
@@ -61,6 +63,7 @@ def measure(model: str, num_tokens: int, repeats: int) -> list[SplitCost]:
 def _rows(pass_ms: Sequence[float], num_tokens: int, repeats: int) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as directory:
         for length_ms in pass_ms:
+            empty_ms = 2 * round_trip_ms(length_ms)
             for one in measure(table(Path(directory), length_ms), num_tokens, repeats):
                 yield (
                     one.arm,
@@ -69,6 +72,7 @@ def _rows(pass_ms: Sequence[float], num_tokens: int, repeats: int) -> Iterator[t
                     str(one.in_one_process_ms),
                     f"{one.cost_ms:.2f}",
                     f"{one.share:.1%}",
+                    f"{empty_ms:.2f}",
                 )
 
 
@@ -80,7 +84,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=4)
     given = parser.parse_args()
     lengths = [float(text) for text in given.pass_ms.split(",")]
-    head = ("arm", "pass, ms", "services, ms", "one process, ms", "split, ms", "split/pass")
+    head = ("arm", "pass, ms", "services, ms", "one process, ms", "split, ms", "split/pass", "two empty calls, ms")
     print(report.markdown(head, list(_rows(lengths, given.tokens, given.repeats))))
 
 

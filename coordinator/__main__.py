@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from coordinator.service import run
 from coordinator.settings import CoordinatorSettings
 from pilotfish import logs
 from pilotfish.errors import PilotfishError
+from pilotfish.server import run_process
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = CoordinatorSettings.load(arguments, program="python -m coordinator")
         logs.start(settings.log_format)
         logging.getLogger("coordinator").info("settings:\n%s", settings.describe())
-        asyncio.run(run(settings))
+        run_process(run(settings))
     except PilotfishError as error:
         sys.stderr.write(f"coordinator: {error}\n")
         return 2

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -87,6 +87,20 @@ class Server:
             except TimeoutError:
                 _log.warning("%s: work was left after %s s of grace; it is cut off", self.service, grace_s)
         await self.grpc.stop(max(0.0, end - loop.time()))
+
+
+def run_process(service: Coroutine[Any, Any, None]) -> None:
+    """Run a service as what this process is for, on uvloop where that is installed (there is none for Windows)."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(service)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 async def serve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 
 from pilotfish import logs
 from pilotfish.errors import PilotfishError
+from pilotfish.server import run_process
 from verifier.settings import VerifierSettings
 
 SWITCH_S = 0.0005
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.setswitchinterval(SWITCH_S)
         from verifier.service import run
 
-        asyncio.run(run(settings))
+        run_process(run(settings))
     except PilotfishError as error:
         sys.stderr.write(f"verifier: {error}\n")
         return 2
