@@ -62,9 +62,10 @@ def _same(payload: bytes) -> bytes:
 
 def _measure(port: int, idle_ms: float, found: Any) -> None:
     async def measure() -> None:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        channel: Any = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        async with channel:
             await channel.channel_ready()
-            call: Any = channel.stream_stream(METHOD, _same, _same)()
+            call = channel.stream_stream(METHOD, _same, _same)()
 
             async def trip() -> None:
                 await call.write(PAYLOAD)
