@@ -13,7 +13,7 @@ from drafter.rounds import Clock, Drawn
 from drafter.runner import Runner
 from drafter.sessions import Session, Sessions
 from drafter.speculators import Facts, Speculator
-from drafter.stopping import Context, Deadline, FirstOf, Gamma, StopRule
+from drafter.stopping import Context, Deadline, FirstOf, Gamma, StepPrice, StopRule
 from pilotfish.errors import NotFound, PilotfishError, StaleIncarnation, VocabularyMismatch
 from pilotfish.messages import Close, DrafterLoad, DraftPart, DraftRequest, Open, Opened, Refusal, SessionId
 from pilotfish.telemetry import DRAFT, Attribute, Metric, Telemetry
@@ -278,6 +278,8 @@ class Drafter:
 def stop_rule(request: DraftRequest, facts: Facts) -> StopRule:
     """What ends a draft: whichever of its limits is met first."""
     rules: list[StopRule] = [Gamma(request.gamma), Deadline(request.deadline_us)]
+    if request.calibration is not None:
+        rules.append(StepPrice(request.price + request.step_price))
     if facts.context_length is not None:
         rules.append(Context(facts.context_length))
     return FirstOf(rules)

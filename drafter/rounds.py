@@ -30,7 +30,7 @@ class Round:
     draft: Draft = Draft.EMPTY
 
     def sight(self, now_s: float) -> Sight:
-        return Sight(self.request.position, self.draft.num_levels, self.elapsed_us(now_s))
+        return Sight(self.request.position, self.draft.num_levels, self.elapsed_us(now_s), self.survival.survival)
 
     def elapsed_us(self, now_s: float) -> int:
         return max(0, round((now_s - self.arrived_s) * 1e6))

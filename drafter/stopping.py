@@ -24,6 +24,7 @@ class Sight:
     position: int  # committed tokens
     num_levels: int  # of the draft so far
     elapsed_us: int  # since the request arrived
+    survival: float = 1.0  # of the last node, as far as the speculator tells how sure it is
 
 
 class StopRule(Protocol):
@@ -60,6 +61,20 @@ class Context:
 
     def __call__(self, sight: Sight) -> DraftEnd | None:
         return DraftEnd.CONTEXT if sight.position + sight.num_levels > self.num_tokens else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrice:
+    """Stops before a further step below a node so unlikely to hold that the step's time is worth more.
+
+    The step that computes a node's law is over when its confidence is known: then only its position is still to be paid
+    for, and `Survival` decides. This rule looks at what was drawn and sent, so at no node that is dropped.
+    """
+
+    price: float  # tokens: of a position and of a step's time together
+
+    def __call__(self, sight: Sight) -> DraftEnd | None:
+        return DraftEnd.SURVIVAL if sight.num_levels and sight.survival < self.price else None
 
 
 @dataclass(frozen=True, slots=True)

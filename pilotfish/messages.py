@@ -183,6 +183,7 @@ class DraftRequest:
     deadline_us: int
     trace: TraceContext | None = None
     price: float = 0.0  # tokens: the draft ends before a node that would survive with a smaller probability
+    step_price: float = 0.0  # tokens: and before a further step below one that survives with less than both together
     calibration: Calibration | None = None  # None: not known, so nothing is weighed against the price
 
 
@@ -198,7 +199,7 @@ class DraftPart:
     is_complete: bool
     end: DraftEnd | None = None  # set on the complete part
     draft_us: int = 0  # since the request arrived
-    confidences: tuple[float, ...] = ()  # log odds, by node; one more where the end is survival; (): not said
+    confidences: tuple[float, ...] = ()  # log odds, by node; perhaps one more where the end is survival; (): not said
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,18 +64,20 @@ class DrafterOpen(_message.Message):
     def __init__(self, start: _Optional[_Union[_peer_pb2.SessionStart, _Mapping]] = ..., speculator: _Optional[str] = ..., is_coupled: _Optional[bool] = ...) -> None: ...
 
 class Propose(_message.Message):
-    __slots__ = ("tokens", "gamma", "deadline_us", "price", "calibration")
+    __slots__ = ("tokens", "gamma", "deadline_us", "price", "calibration", "step_price")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
     PRICE_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_PRICE_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     gamma: int
     deadline_us: int
     price: float
     calibration: Calibration
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., deadline_us: _Optional[int] = ..., price: _Optional[float] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ...) -> None: ...
+    step_price: float
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., deadline_us: _Optional[int] = ..., price: _Optional[float] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., step_price: _Optional[float] = ...) -> None: ...
 
 class Calibration(_message.Message):
     __slots__ = ("offset", "slope")

@@ -69,6 +69,7 @@ def _write_propose(request: DraftRequest) -> drafter_pb2.DraftItem:
             gamma=request.gamma,
             deadline_us=microseconds(request.deadline_us),
             price=request.price,
+            step_price=request.step_price,
             calibration=_write_calibration(request.calibration),
         ),
     )
@@ -149,14 +150,15 @@ class DrafterInbox:
             gamma=propose.gamma,
             deadline_us=propose.deadline_us,
             trace=read_trace(head),
-            price=_read_price(propose.price),
+            price=_read_price("price", propose.price),
+            step_price=_read_price("step_price", propose.step_price),
             calibration=_read_calibration(propose.calibration) if propose.HasField("calibration") else None,
         )
 
 
-def _read_price(price: float) -> float:
+def _read_price(name: str, price: float) -> float:
     if not 0.0 <= price < inf:
-        raise InvalidArgument.of("propose.price", price, "it is a number of tokens, 0 or more")
+        raise InvalidArgument.of(f"propose.{name}", price, "it is a number of tokens, 0 or more")
     return price
 
 
@@ -277,7 +279,7 @@ def _read_part(head: peer_pb2.Header, proto: drafter_pb2.DraftPart, limits: Limi
 
 def _read_confidences(proto: drafter_pb2.DraftPart, num_nodes: int) -> tuple[float, ...]:
     """One a node that is left, and that of one that was not drawn; none where there are not as many as there should."""
-    num_undrawn = int(proto.end == drafter_pb2.DRAFT_END_SURVIVAL)
+    most = num_nodes + (proto.end == drafter_pb2.DRAFT_END_SURVIVAL)
     if num_nodes < len(proto.draft.tokens):
         return read_confidences(proto.confidences[:num_nodes])
-    return read_confidences(proto.confidences) if len(proto.confidences) == num_nodes + num_undrawn else ()
+    return read_confidences(proto.confidences) if num_nodes <= len(proto.confidences) <= most else ()

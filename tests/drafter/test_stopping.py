@@ -145,12 +145,36 @@ async def test_each_round_starts_afresh() -> None:
 async def test_whichever_limit_is_met_first_ends_the_draft(
     deadline_us: int, gamma: int, price: float, end: DraftEnd, num_nodes: int
 ) -> None:
-    """Steps of 10 ms, survival .9, .72, .58, .35, .04: deadline and γ are looked at before a step, the price in it."""
+    """Steps of 10 ms, survival .9, .72, .58, .35, .04: deadline and γ count before a step, the price in it."""
     desk = Desk(Telling(Clock(), [0.9, 0.8, 0.8, 0.6, 0.1]))
     desk.tell(opening(A, TEXT))
     parts = parts_of(desk.tell(request(A, TEXT, gamma, price=price, calibration=AS_IT_SAYS, deadline_us=deadline_us)))
     assert (parts[-1].end, sum(len(part.draft) for part in parts)) == (end, num_nodes)
     assert sum(len(part.confidences) for part in parts) == num_nodes + (end is DraftEnd.SURVIVAL)
+
+
+async def test_no_step_begins_below_a_node_that_is_not_worth_its_time() -> None:
+    """Survival .9, .72, .58, a price of .3, and .3 for a step: the third node is drawn, and no fourth step made.
+
+    A node whose law is computed already pays for its position only.
+    """
+    speculator = Telling(Clock(), [0.9, 0.8, 0.8, 0.8, 0.8])
+    desk = Desk(speculator)
+    desk.tell(opening(A, TEXT))
+    parts = parts_of(desk.tell(request(A, TEXT, 8, price=0.3, step_price=0.3, calibration=AS_IT_SAYS)))
+
+    assert [part.draft.tokens for part in parts] == [(0,), (1,), (2,)]
+    assert [part.end for part in parts] == [None, None, DraftEnd.SURVIVAL]
+    assert [len(part.confidences) for part in parts] == [1, 1, 1]
+    assert parts[-1].draft_us == 30_000
+
+
+async def test_the_first_step_is_made_whatever_its_time_is_worth() -> None:
+    """That a draft is worth its first step was decided by whoever asked for it."""
+    desk = Desk(Telling(Clock(), [0.9]))
+    desk.tell(opening(A, TEXT))
+    parts = parts_of(desk.tell(request(A, TEXT, 8, step_price=5.0, calibration=AS_IT_SAYS)))
+    assert [(part.draft.tokens, part.end) for part in parts] == [((0,), DraftEnd.SURVIVAL)]
 
 
 async def test_a_drawn_node_cannot_be_kept_back() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from drafter.drafter import stop_rule
 from drafter.rounds import Rounds
-from drafter.speculators import Ask, Speculator
-from drafter.stopping import Deadline, FirstOf, Gamma
+from drafter.speculators import Ask, Facts, Speculator
 from pilotfish.confidence import Calibration
 from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
@@ -65,6 +65,7 @@ class Limits:
     num_in_time: int  # draws that begin before the deadline
     calibration: Calibration
     prices: tuple[float, ...]  # one for each last token: as if learned from what was committed
+    step_price: float = 0.0
 
     def price(self, tokens: Tokens) -> float:
         return self.prices[tokens[-1] % len(self.prices)] if tokens else self.prices[0]
@@ -77,11 +78,10 @@ def draw_stopped(pair: Pair, limits: Limits, speculator: type[Honest] = Honest) 
         table = speculator(pair, chance, tokens)
         rounds = Rounds(table, lambda: table.now_s)
         request = DraftRequest(
-            SESSION, 0, len(tokens), 0, 0, (), limits.gamma, 0,
-            price=limits.price(tokens), calibration=limits.calibration,
+            SESSION, 0, len(tokens), 0, 0, (), limits.gamma, round((limits.num_in_time - 0.5) * STEP_S * 1e6),
+            price=limits.price(tokens), step_price=limits.step_price, calibration=limits.calibration,
         )  # fmt: skip
-        deadline_us = round((limits.num_in_time - 0.5) * STEP_S * 1e6)
-        rounds.start(request, 0.0, FirstOf([Gamma(limits.gamma), Deadline(deadline_us)]))
+        rounds.start(request, 0.0, stop_rule(request, Facts()))
         draft = Draft.EMPTY
         while not rounds.is_idle:
             for _, part in rounds.step():

@@ -31,7 +31,7 @@ from tests.law.tables import DrawDraft, Pair
 LOGGER = logging.getLogger(__name__)  # pytest --log-cli-level=INFO shows what was measured
 EXACT = 1e-12
 CALIBRATION = Calibration(0.4, 1.1)
-LIMITS = Limits(gamma=3, num_in_time=2, calibration=CALIBRATION, prices=(0.7, 0.5, 0.6))
+LIMITS = Limits(3, num_in_time=2, calibration=CALIBRATION, prices=(0.7, 0.5, 0.6), step_price=0.05)
 PAIR = Pair(3, seed=23)
 SMALL = Pair(2, seed=13)
 MASKED = wrong.masked(PAIR.p, forbidden=1)
@@ -60,11 +60,11 @@ def _swap(draw: DrawDraft, tokens: Tokens, chance: Chance) -> Draft:
 
 @pytest.mark.parametrize("decide", RULES)
 @pytest.mark.parametrize("seed", [23, 41, 42])
-@pytest.mark.parametrize("num_in_time", [1, 2, 3])
-def test_stopping_by_the_price_is_exact(decide: Decide, seed: int, num_in_time: int) -> None:
+@pytest.mark.parametrize(("num_in_time", "step_price"), [(1, 0.0), (2, 0.1), (3, 0.0), (3, 0.1), (3, 0.3)])
+def test_stopping_by_the_price_is_exact(decide: Decide, seed: int, num_in_time: int, step_price: float) -> None:
     """Whatever γ, deadline and price, which may hang on what is committed, two rounds have the target's law."""
     pair = Pair(3, seed=seed)
-    limits = Limits(3, num_in_time, CALIBRATION, LIMITS.prices)
+    limits = Limits(3, num_in_time, CALIBRATION, LIMITS.prices, step_price)
     law = independent_law(draw_stopped(pair, limits), decide, pair.p, 5)
     assert largest_difference(law, text_law(pair.p, 5)) < EXACT
 
@@ -73,7 +73,7 @@ def test_stopping_by_the_price_is_exact(decide: Decide, seed: int, num_in_time: 
 @pytest.mark.parametrize("prices", [(0.0,), (0.6,), (0.8, 0.7)])
 def test_stopping_with_the_keys_of_the_services_is_exact(decide: Decide, prices: tuple[float, ...]) -> None:
     """Drafts that end early leave uniforms unused, and no later round meets them."""
-    draw = draw_stopped(SMALL, Limits(3, 3, CALIBRATION, prices))
+    draw = draw_stopped(SMALL, Limits(3, 3, CALIBRATION, prices, step_price=0.1))
     assert bias(draw, decide, SMALL.p) < EXACT
 
 
@@ -82,7 +82,7 @@ def test_stopping_with_the_keys_of_the_services_is_exact(decide: Decide, prices:
 @pytest.mark.parametrize("num_verified", [1, 3])
 def test_stopped_drafts_that_come_late_are_exact(decide: Decide, num_free: tuple[int, int], num_verified: int) -> None:
     """The tail of a stopped draft is used after the session ran free, as far as it had come when patience ended."""
-    draw = wrong.in_time(draw_stopped(SMALL, Limits(3, 3, CALIBRATION, LIMITS.prices)), num_verified)
+    draw = wrong.in_time(draw_stopped(SMALL, Limits(3, 3, CALIBRATION, LIMITS.prices, 0.1)), num_verified)
     law = keyed_law(draw, decide, SMALL.p, 6, num_free)
     assert largest_difference(law, text_law(SMALL.p, 6)) < EXACT
 

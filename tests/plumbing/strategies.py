@@ -116,7 +116,8 @@ def parts(draw: Any) -> DraftPart:
     first_node = draw(small)
     draft = draw(drafts(first_node))
     end = draw(st.none() | st.sampled_from(DraftEnd))
-    num_told = len(draft) + (end is DraftEnd.SURVIVAL) if draw(st.booleans()) else 0
+    num_undrawn = draw(st.integers(0, end is DraftEnd.SURVIVAL))
+    num_told = len(draft) + num_undrawn if draw(st.booleans()) else 0
     return DraftPart(
         session=draw(sessions),
         position=draw(u64),
@@ -166,6 +167,7 @@ requests = st.builds(
     u32,
     traces,
     price=f32.map(abs),
+    step_price=f32.map(abs),
     calibration=st.none() | st.builds(Calibration, f32, f32),
 )
 refusals = st.builds(
@@ -292,6 +294,7 @@ any_draft_item = _one_of(
         gamma=u32 | small,
         deadline_us=u32,
         price=any_f32,
+        step_price=any_f32,
         calibration=st.none() | st.builds(drafter_pb2.Calibration, offset=any_f32, slope=any_f32),
     ),
     close=st.just(peer_pb2.Close()),

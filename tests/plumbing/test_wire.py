@@ -191,7 +191,9 @@ def test_confidences_that_are_not_as_many_as_the_nodes_are_none() -> None:
     for told, end, expected in (
         ((1.0, 2.0), DraftEnd.GAMMA, (1.0, 2.0)),
         ((1.0, 2.0, 3.0), DraftEnd.SURVIVAL, (1.0, 2.0, 3.0)),
-        ((1.0, 2.0), DraftEnd.SURVIVAL, ()),
+        ((1.0, 2.0), DraftEnd.SURVIVAL, (1.0, 2.0)),
+        ((1.0,), DraftEnd.SURVIVAL, ()),
+        ((1.0, 2.0, 3.0, 4.0), DraftEnd.SURVIVAL, ()),
         ((1.0,), DraftEnd.GAMMA, ()),
         ((1.0, 2.0, 3.0), DraftEnd.GAMMA, ()),
     ):
