@@ -24,8 +24,8 @@ FEW_ROUNDS: Final = 4  # with a draft: fewer say little of a session
 EXPLORE_DEEPER: Final = 24  # every so many rounds a session that drafts tries one node more
 FREE_SHARE: Final = 0.02  # of a pass: a drafter that takes less costs nothing to ask
 MIN_PRICE: Final = 0.05  # of a position, where the verifier has room: drafts are not quite for nothing
-PACE_WEIGHTS: Final = (2.0, 1.0, 0.5, 0.0)  # of the price, where a target for time per token is to be kept
-SURELY: Final = 0.9  # of the time a token may take: what another choice than the last one must keep
+PACE_WEIGHTS: Final = (2.0, 1.0, 0.5, 0.25)  # of the price, where a target for time per token is to be kept
+AMPLY: Final = 0.7  # of the time a token may take: what must be expected of one that gives way
 PAYS: Final = 1.02  # over plain decoding, from which speculating alone would pay
 
 
@@ -72,37 +72,35 @@ class Answer(NamedTuple):
 
     plan: Plan  # with the price as it counts for this session
     choice: Choice
-    is_for_target: bool = False  # the price counts no more, for its target is in danger
+    is_for_target: bool = False  # the price counts less, for its target is in danger
 
 
 def _answer(profile: Profile, snapshot: Snapshot, max_gamma: int) -> Answer:
     """What the session chooses: by its objective, or so that its target for time per token is kept.
 
     With a target the price counts as much as the target allows: double where there is time to spare, so that sessions
-    give way to those that have none, and not at all where nothing else keeps it. Where even that does not, it is the
-    choice that is fastest.
+    give way to those that have none, and down to a quarter where nothing else keeps it. One that can no longer keep its
+    target whatever it does takes nothing from those that can: the price counts once.
     """
-    plan, last, needed_s = snapshot.verifier.plan or lone_plan(snapshot), snapshot.last, snapshot.pace_s
-    if needed_s is None:
+    plan, last, need = snapshot.verifier.plan or lone_plan(snapshot), snapshot.last, snapshot.need
+    if need is None:
         weighed = _weighed(plan, WEIGHTS[snapshot.objective])
         return Answer(weighed, choose(profile, weighed, max_gamma, last))
-    fastest, least_s = None, math.inf
+    found: dict[float, Answer] = {}
     for weight in PACE_WEIGHTS:
-        weighed = _weighed(plan, weight)
-        choice = choose(profile, weighed, max_gamma, last if weight else None)
-        answer = Answer(weighed, choice, is_for_target=not weight)
-        expected_s = token_s(profile, weighed, choice)
-        if expected_s <= (needed_s if choice == last else SURELY * needed_s):
-            return answer
-        if expected_s < least_s:
-            fastest, least_s = answer, expected_s
-    assert fastest is not None, "passes take some time"
-    return fastest
+        weighed = _weighed(plan, weight, snapshot.verifier.saturation)
+        choice = choose(profile, weighed, max_gamma, last)
+        found[weight] = Answer(weighed, choice, is_for_target=weight < 1.0)
+        if token_s(profile, weighed, choice) <= (AMPLY * need.soon_s if weight > 1.0 else need.soon_s):
+            return found[weight]
+    fastest = found[PACE_WEIGHTS[-1]]
+    return fastest if token_s(profile, fastest.plan, fastest.choice) <= need.rest_s else found[1.0]
 
 
-def _weighed(plan: Plan, weight: float) -> Plan:
-    """The plan with the price weighed; a weight of 0 leaves none, however dear a position is."""
-    return replace(plan, price=max(plan.price * weight, MIN_PRICE) if weight else MIN_PRICE)
+def _weighed(plan: Plan, weight: float, felt_price: float = math.inf) -> Plan:
+    """The plan with the price weighed. Where nobody should draft, less than the whole price is that of what is felt."""
+    price = felt_price if math.isinf(plan.price) and weight < 1.0 else plan.price
+    return replace(plan, price=max(price * weight, MIN_PRICE))
 
 
 def _explore_share(load: VerifierLoad, outlook: Outlook) -> float:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pilotfish.messages import NO_TARGETS, Targets
 
-HORIZON_TOKENS: Final = 32  # within so many tokens a request that is behind is to be on its target again
+HORIZON_TOKENS: Final = 128  # within so many tokens a request that is behind is to be on its target again
+
+
+class Need(NamedTuple):
+    """What a target leaves for a token; under 0 where no time is left."""
+
+    soon_s: float  # so that the request is on its target again within the horizon
+    rest_s: float  # so that it is when it ends; what is slower misses it
 
 
 @dataclass(slots=True)
@@ -29,13 +36,13 @@ class Pace:
             self.num_tokens += num_tokens
             self.seconds += seconds
 
-    @property
-    def needed_s(self) -> float | None:
-        """Seconds a token that keep the target for the next tokens; under 0 where nothing does. None: no target."""
+    def need(self, num_remaining: int) -> Need | None:
+        """What the target leaves for the tokens to come, of which there may be so many; None: there is no target."""
         target_s = self.targets.token_s
-        if target_s is None or self.is_paused:
+        if target_s is None or self.is_paused or num_remaining < 1:
             return None
-        return (target_s * (self.num_tokens + HORIZON_TOKENS) - self.seconds) / HORIZON_TOKENS
+        ahead_s = target_s * self.num_tokens - self.seconds
+        return Need(target_s + ahead_s / min(HORIZON_TOKENS, num_remaining), target_s + ahead_s / num_remaining)
 
     def met(self) -> dict[str, bool]:
         """Whether each target was met, by name, as far as there was anything to measure."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from coordinator.outlook import Outlook
+from coordinator.pace import Need
 from pilotfish.gammas import GammaTable
 from pilotfish.messages import DrafterLoad, Objective, Speculation, VerifierLoad
 from pilotfish.price import Choice
@@ -20,7 +21,7 @@ Reason: TypeAlias = Literal[
     "acceptance",  # further nodes would hardly ever hold
     "saturation",  # further nodes would cost the verifier's other sessions more than they are worth
     "round_trip",  # further nodes would come too late
-    "target",  # nothing less keeps the request's target for time per token
+    "target",  # the price counts less, so that the request's target for time per token is kept
     "explore",  # to keep knowing what drafts are worth
 ]
 
@@ -39,7 +40,7 @@ class Snapshot:
     drafter: DrafterLoad
     outlook: Outlook | None = None  # None: no drafter, or nobody measures
     objective: Objective = Objective.BALANCED
-    pace_s: float | None = None  # time per token that keeps the request's target; None: it has none
+    need: Need | None = None  # what the request's target leaves for a token; None: it has no target
     may_draft_ahead: bool = False
     last: Choice | None = None  # what was chosen for the round before; None: nothing by choice
     chance: float = 1.0  # uniform in [0, 1), drawn for this round alone

@@ -124,9 +124,10 @@ class RoundLoop:
         if outlook is not None:
             verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=False)
         position = self._committed.position
+        num_remaining = self._admitted.max_tokens - self._committed.num_output
         return Snapshot(
             position=position,
-            num_remaining=self._admitted.max_tokens - self._committed.num_output,
+            num_remaining=num_remaining,
             num_draftable=drafting.num_draftable,
             max_gamma=max_gamma,
             is_drafter_up=drafting.session is not None,
@@ -135,7 +136,7 @@ class RoundLoop:
             drafter=drafting.load,
             outlook=outlook,
             objective=self._admitted.objective,
-            pace_s=self._record.pace.needed_s,
+            need=self._record.pace.need(num_remaining),
             last=self._choice,
             chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0),
         )

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from operator import mul
 
 from benchmarks.simulator.run import Verifier
@@ -14,8 +15,9 @@ from benchmarks.simulator.sequence import PLAIN, Decision, Served
 from coordinator.adaptive import AdaptivePolicy
 from coordinator.estimator import Estimator, Evidence, Kind, SessionEstimator
 from coordinator.outlook import Outlook
+from coordinator.pace import Need, Pace
 from coordinator.policy import Snapshot
-from pilotfish.messages import DrafterLoad, Speculation, VerifierLoad
+from pilotfish.messages import DrafterLoad, Objective, Speculation, Targets, VerifierLoad
 from pilotfish.price import Choice, Plan
 from pilotfish.speedup import expected_tokens
 from verifier.planner import Planner
@@ -84,13 +86,23 @@ class Memory:
 class Ours:
     """The services' own plan, estimator and policy. An oracle is told the acceptance instead of learning it."""
 
-    def __init__(self, *, knows_alpha: bool = False, may_draft_ahead: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        knows_alpha: bool = False,
+        may_draft_ahead: bool = False,
+        seed: int = 0,
+        knows_targets: bool = False,
+        objective: Objective = Objective.BALANCED,
+    ) -> None:
         self.name = ("oracle" if knows_alpha else "ours") + (" ahead" if may_draft_ahead else "")
         self._knows_alpha = knows_alpha
         self._may_draft_ahead = may_draft_ahead
         self._estimator = Estimator()
         self._policy = AdaptivePolicy()
         self._seed = seed
+        self._knows_targets = knows_targets
+        self._objective = objective
 
     def begin(self, verifier: Verifier, sequence: Served, now_s: float) -> None:
         kind = Kind.of("drafter", "model", sequence.request.workload, 0.0)
@@ -110,11 +122,11 @@ class Ours:
         outlook, drafter = self._outlook(sequence, memory), _drafter_load(verifier)
         profile = outlook.profile(drafter, may_draft_ahead=self._may_draft_ahead)
         planner.put(sequence, profile)
-        left = sequence.request.num_output_tokens - sequence.num_tokens
+        num_remaining = int(min(sequence.request.num_output_tokens - sequence.num_tokens, ENDLESS))
         found = self._policy.decide(
             Snapshot(
                 position=sequence.num_context_tokens,
-                num_remaining=min(ENDLESS, int(min(left, ENDLESS))),
+                num_remaining=num_remaining,
                 num_draftable=ENDLESS,
                 max_gamma=MAX_GAMMA,
                 is_drafter_up=True,
@@ -123,6 +135,8 @@ class Ours:
                 drafter=drafter,
                 outlook=outlook,
                 may_draft_ahead=self._may_draft_ahead,
+                objective=self._objective,
+                need=self._need(sequence, num_remaining, now_s),
                 last=memory.last,
                 chance=1.0 if self._knows_alpha else memory.chance.random(),
             )
@@ -151,6 +165,13 @@ class Ours:
     def plan(self, verifier: Verifier) -> Plan:
         """The plan in force at a verifier."""
         return self._planner(verifier, 0.0).plan
+
+    def _need(self, sequence: Served, num_remaining: int, now_s: float) -> Need | None:
+        """What the session's target leaves for a token, as the services reckon it."""
+        target_s, first_s = sequence.request.token_target_s, sequence.first_token_s
+        if not self._knows_targets or target_s == inf or first_s is None:
+            return None
+        return Pace(Targets(None, target_s), False, 0.0, sequence.num_tokens - 1, now_s - first_s).need(num_remaining)
 
     def _planner(self, verifier: Verifier, now_s: float) -> Planner:
         if verifier.state is None:

@@ -14,6 +14,7 @@ class Finished(NamedTuple):
     first_token_s: float  # from its arrival
     token_s: float  # mean time per further token
     num_tokens: int
+    token_target_s: float = inf  # that the request stated
 
 
 @dataclass(slots=True)
@@ -38,8 +39,12 @@ class Outcome:
         return self.num_tokens / self.seconds if self.seconds else 0.0
 
     def goodput(self, first_token_s: float = inf, token_s: float = inf) -> float:
-        """Tokens per second of finished requests that met both targets."""
-        good = (f.num_tokens for f in self.finished if f.first_token_s <= first_token_s and f.token_s <= token_s)
+        """Tokens per second of finished requests that met both targets, and their own."""
+        good = (
+            f.num_tokens
+            for f in self.finished
+            if f.first_token_s <= first_token_s and f.token_s <= min(token_s, f.token_target_s)
+        )
         return sum(good) / self.seconds if self.seconds else 0.0
 
     @property

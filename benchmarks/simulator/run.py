@@ -185,7 +185,8 @@ class Simulation:
         assert sequence.first_token_s is not None
         if now_s > self._warm_s:
             token_s = (now_s - sequence.first_token_s) / max(1, sequence.num_tokens - 1)
-            outcome.finished.append(Finished(sequence.first_token_s - request.arrival_s, token_s, sequence.num_tokens))
+            first_s = sequence.first_token_s - request.arrival_s
+            outcome.finished.append(Finished(first_s, token_s, sequence.num_tokens, request.token_target_s))
         while verifier.waiting and self._admit(verifier, *verifier.waiting[0], now_s):
             verifier.waiting.popleft()
 

@@ -78,6 +78,7 @@ class Request:
     workload: str = ""
     num_prompt_tokens: int = 0
     straggles_s: float = 0.0  # how much later than promised its drafts are
+    token_target_s: float = inf  # mean time of every later token that it wants
 
     @property
     def num_kv_tokens(self) -> float:

@@ -85,8 +85,8 @@ async def test_reasoning_is_counted_and_paced_by_itself(start: Start) -> None:
     end = len(PROMPT) + len(THOUGHTS) + 1
     reasoning = [known for known in policy.snapshots if known.position < end]
     reply = [known for known in policy.snapshots if known.position >= end]
-    assert {known.pace_s for known in reasoning} == {None}
-    assert None not in {known.pace_s for known in reply}
+    assert {known.need for known in reasoning} == {None}
+    assert None not in {known.need for known in reply}
     assert reasoning[-1].outlook is not None
     assert reply[0].outlook is not None
     assert reply[0].outlook.survival[0] < reasoning[-1].outlook.survival[0]

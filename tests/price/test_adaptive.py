@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.adaptive import AdaptivePolicy
 from coordinator.outlook import Outlook
+from coordinator.pace import Need
 from coordinator.policy import Decision, Snapshot
 from pilotfish.messages import DrafterLoad, Objective, Speculation, VerifierLoad
 from pilotfish.price import Plan, Profile, token_s
@@ -131,43 +132,46 @@ CROWD = replace(IDLE, num_sessions=16, saturation=0.3, plan=Plan(0.3, 0.06, 0.04
 """A plan of a pass every 60 ms, at .3 a position."""
 
 
-def paced(pace_s: float | None, load: VerifierLoad = CROWD, alpha: float = 0.7) -> Decision:
-    return AdaptivePolicy().decide(replace(snapshot(alpha, load=load), pace_s=pace_s))
+def paced(
+    soon_s: float | None, rest_s: float | None = None, load: VerifierLoad = CROWD, alpha: float = 0.7
+) -> Decision:
+    need = None if soon_s is None else Need(soon_s, soon_s if rest_s is None else rest_s)
+    return AdaptivePolicy().decide(replace(snapshot(alpha, load=load), need=need))
 
 
 def test_a_session_with_time_to_spare_gives_way() -> None:
-    """One that keeps its target anyway pays double for its positions, so it drafts less than one without a target."""
+    """One that keeps its target amply pays double for its positions, so it drafts less than one without a target."""
     assert 0 <= paced(1.0).gamma < paced(None).gamma
     assert paced(1.0).reason != "target"
 
 
 def test_a_session_in_need_drafts_what_keeps_its_target() -> None:
     """The less time a token may take the deeper it drafts, and what is chosen keeps the target as long as any can."""
-    gammas = [paced(pace_s).gamma for pace_s in (1.0, 0.04, 0.03, 0.025, 0.02)]
+    needs = (1.0, 0.04, 0.03, 0.0225, 0.021)
+    gammas = [paced(soon_s).gamma for soon_s in needs]
     assert gammas == sorted(gammas)
     assert gammas[-1] > paced(None).gamma
+    assert paced(0.021).reason == "target"
     profile = Profile(survival(0.7), 200e-6, 2e-3, 500e-6)
-    for pace_s in (0.04, 0.032):
-        decision = paced(pace_s)
+    for soon_s in needs:
+        decision = paced(soon_s)
         assert decision.choice is not None
         assert CROWD.plan is not None
-        assert token_s(profile, CROWD.plan, decision.choice) <= pace_s
+        assert token_s(profile, CROWD.plan, decision.choice) <= soon_s
 
 
-def test_a_target_that_nothing_keeps_gets_what_is_fastest() -> None:
-    """Behind for good a session drafts as if positions cost nothing, and the reason says so."""
-    decision = paced(-1.0)
-    assert decision.reason == "target"
-    deep = AdaptivePolicy().decide(snapshot(0.7, load=replace(CROWD, plan=Plan(0.0, 0.06, 0.04, 400.0, 1))))
-    assert decision.gamma == deep.gamma > paced(None).gamma
+def test_a_target_that_cannot_be_kept_takes_nothing_from_others() -> None:
+    """Where nothing makes up for the time lost by the end, a session drafts as one without a target does."""
+    assert paced(-1.0, -0.1) == paced(None)
+    assert paced(-1.0, 0.03).reason == "target"  # not soon, but in the end
 
 
 def test_a_target_outlives_saturation() -> None:
-    """Where no position is worth its price only a session that would miss its target drafts; nobody waits for it."""
-    full = replace(IDLE, num_sessions=64, saturation=1.0, plan=Plan.plain(64, 0.04))
-    assert paced(0.05, full).gamma == 0
-    assert paced(None, full).gamma == 0
-    decision = paced(0.03, full)
+    """Where nobody should draft only a session that would miss its target does, and nobody waits for it."""
+    full = replace(IDLE, num_sessions=64, saturation=0.9, plan=Plan.plain(64, 0.04))
+    assert paced(0.06, load=full).gamma == 0
+    assert paced(None, load=full).gamma == 0
+    decision = paced(0.035, load=full)
     assert decision.gamma > 0
     assert not decision.is_held
     assert decision.reason == "target"
@@ -175,4 +179,4 @@ def test_a_target_outlives_saturation() -> None:
 
 def test_poor_drafts_keep_no_target() -> None:
     """A session whose drafts never hold drafts nothing however far it is behind: plain decoding is its fastest."""
-    assert paced(-1.0, alpha=0.01).gamma == 0
+    assert paced(-1.0, 1.0, alpha=0.01).gamma == 0
