@@ -62,7 +62,7 @@ def answers(
         rounds.start(_request(session, len(text), num_tokens), 0.0, Gamma(num_tokens))
     found: dict[SessionId, list[int]] = {session: [] for session in texts}
     while not rounds.is_idle:
-        for _, part in rounds.step():
+        for _, part, _ in rounds.step():
             found[part.session] += part.draft.tokens
     return [
         Text(prompt, text, _until_end(found[session], tokenizer.end_ids))
@@ -82,7 +82,7 @@ def positions(speculator: Speculator, texts: Sequence[Text], temperature: float,
             rounds.observe(_session(index), texts[index].answer[done - 1 : done])
             rounds.start(_request(_session(index), len(texts[index].tokens) + done, gamma), 0.0, Gamma(gamma))
         while not rounds.is_idle:
-            for _, part in rounds.step():
+            for _, part, _ in rounds.step():
                 tokens, confidences = drafts[part.session]
                 tokens += part.draft.tokens
                 confidences += part.confidences

@@ -121,7 +121,7 @@ class Arm:
             drawn = self._rounds.step()
             self._record(self._clock() - started_s, is_first=not steps)
             steps += 1
-            for _, part in drawn:
+            for _, part, _ in drawn:
                 drafted[part.session] += part.draft.tokens
         for session, tokens in drafted.items():
             self._rounds.observe(session, [*tokens, 1])

@@ -58,7 +58,7 @@ def record(model: str, dtype: str, num_tokens: int, chosen: Sequence[prompts.Pro
         rounds.start(DraftRequest(session, 1, len(text), 0, 0, (), num_tokens, 0), 0.0, Gamma(num_tokens))
     found: dict[bytes, list[int]] = {session: [] for session in texts}
     while not rounds.is_idle:
-        for _, part in rounds.step():
+        for _, part, _ in rounds.step():
             found[part.session] += part.draft.tokens
     answers = []
     for prompt, (session, text) in zip(chosen, texts.items(), strict=True):

@@ -9,11 +9,11 @@ from coordinator.admission import Admitted
 from coordinator.estimator import Estimator, Kind, Phase
 from coordinator.outlook import Meter
 from coordinator.peers import DrafterPeer, Inbox
-from coordinator.record import Record, RoundUnderway
+from coordinator.record import Record
 from coordinator.roster import Roster
 from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo
 from pilotfish.errors import Overloaded
-from pilotfish.messages import DrafterLoad, DraftPart, Refusal, TraceContext
+from pilotfish.messages import DrafterLoad, DraftPart, Refusal, Rule, TraceContext
 
 _FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
 _LAST_RETRY_S: Final = 2.0
@@ -61,6 +61,19 @@ class Drafting:
         """Tokens until the drafter's context is full."""
         return UNLIMITED if self.session is None else self.session.num_draftable
 
+    @property
+    def max_nodes(self) -> int:
+        """Most nodes that the drafter draws for a request."""
+        return UNLIMITED if self.session is None else self.session.max_nodes
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether drafts may lie ahead of the verdict: where nodes are chosen without chance, or by that of `match`.
+
+        A node is then right with the same probability whether it is checked or only guesses the bonus (docs/law.md).
+        """
+        return self.session is not None and self._admitted.opening.rule is Rule.MATCH
+
     def is_of(self, session: bytes) -> bool:
         """Whether the session is the one at the drafter."""
         return self.session is not None and self.session.id == session
@@ -99,14 +112,19 @@ class Drafting:
         speculator = opening.speculator or (info.speculators[0] if info and info.speculators else "")
         return Kind.of(model, speculator, self._admitted.request.workload, opening.sampling.temperature)
 
-    def ask(self, round_: RoundUnderway) -> None:
-        """Ask for the round's draft."""
+    def ask(self, number: int, gamma: int, trace: TraceContext | None, *, goes_on: bool = False) -> None:
+        """Ask for nodes, as `DrafterSession.propose` has it."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
         self._asked_s = asyncio.get_running_loop().time()
         try:
-            self.session.propose(round_)
+            self.session.propose(number, gamma, trace, goes_on=goes_on)
         except Overloaded:  # it has not read for so long that no more can wait for it
             self.lose("unread")
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing more is to come of what was asked for."""
+        return self.session is None or self.session.due is None
 
     @property
     def is_silent(self) -> bool:
@@ -115,19 +133,19 @@ class Drafting:
         is_due = self.session is not None and self.session.due is not None
         return is_due and now_s - self._asked_s > self._tempo.silent_after_s
 
-    def take(self, part: DraftPart) -> RoundUnderway | None:
-        """The round that a part belongs to; None, and counted, where it is not the one that is due."""
+    def take(self, part: DraftPart) -> bool:
+        """Whether a part is of what was asked for; counted where it is not."""
         session = self.session
-        due = session.due if session is not None and session.id == part.session else None
-        if session is None or due is None or part.round != due.number or part.position != due.position:
-            self._record.drop("stale")
-            return None
-        if part.is_complete:
+        cause = session.problem(part) if session is not None and session.id == part.session else "stale"
+        if session is None or cause is not None:
+            self._record.drop(cause or "stale")
+            return False
+        if part.is_complete and part.round == session.due:
             session.due = None
             self._retry_s = 0.0
             if self.meter is not None:
                 self.meter.answered(part.first_node + len(part.draft))
-        return due
+        return True
 
     def lose(self, cause: str) -> None:
         """The session is gone; another one is opened with what is committed then."""

@@ -43,6 +43,7 @@ class RoundUnderway:
     patience_us: int = 0  # for how long, at the most, and after the round's verdict for the next draft
     tokens: list[int] = field(default_factory=list)  # of the nodes forwarded, where they form a chain
     end: DraftEnd | None = None  # why no more nodes came; None: not known
+    guess: int | None = None  # of the token that follows its draft, where the drafter went on
 
     @property
     def is_nothing(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from pilotfish.price import Profile, differ
 from pilotfish.wire.values import MAX_CHUNK_TOKENS, SESSION_ID_BYTES
 
 UNLIMITED: Final = 1 << 40  # tokens; the context of a drafter without one
+_MAX_REQUESTS: Final = 8  # on their way together that one line answers
 
 
 class Committed:
@@ -133,19 +135,32 @@ class VerifierSession:
         """Say that no more nodes of the round's draft follow."""
         self._send_work(round_, Draft.EMPTY, round_.num_nodes, True)
 
-    def _send_work(self, round_: RoundUnderway, draft: Draft, first_node: int, is_complete: bool) -> None:
+    def send_whole(self, round_: RoundUnderway, assumes: Sequence[int]) -> None:
+        """Send a round with all its nodes.
+
+        Args:
+            round_: whose tokens are a chain.
+            assumes: tokens before its draft that are not committed yet.
+        """
+        self._send_work(round_, Draft.chain(round_.tokens), 0, is_complete=True, assumes=tuple(assumes))
+
+    def _send_work(
+        self, round_: RoundUnderway, draft: Draft, first_node: int, is_complete: bool, assumes: tuple[int, ...] = ()
+    ) -> None:
+        position = round_.position - len(assumes)
         self.peer.send(
             Work(
                 session=self.id,
                 incarnation=self.incarnation,
-                position=round_.position,
-                prefix_hash=round_.prefix_hash,
+                position=position,
+                prefix_hash=self._committed.hashes.at(position),
                 round=round_.number,
                 draft=draft,
                 first_node=first_node,
                 is_complete=is_complete,
-                grant=round_.gamma + 1 + self._tempo.grant,
+                grant=len(assumes) + round_.gamma + 1 + self._tempo.grant,
                 patience_us=round_.patience_us,
+                assumes=assumes,
                 profile=self._moved_profile(),
                 trace=round_.trace,
             )
@@ -211,9 +226,11 @@ class VerifierSession:
 
 
 class DrafterSession:
-    """The session at a drafter: at most one draft is due at a time."""
+    """The session at a drafter: at most one draft is due at a time. One that goes on answers several requests."""
 
-    __slots__ = ("_committed", "_num_known", "_tempo", "due", "id", "incarnation", "peer")
+    __slots__ = (
+        "_asked", "_committed", "_num_known", "_over", "_tempo", "due", "id", "incarnation", "peer",
+    )  # fmt: skip
 
     def __init__(self, peer: DrafterPeer, committed: Committed, tempo: Tempo) -> None:
         self.peer = peer
@@ -222,7 +239,9 @@ class DrafterSession:
         self._committed = committed
         self._tempo = tempo
         self._num_known = committed.position
-        self.due: RoundUnderway | None = None
+        self._asked: dict[int, int] = {}  # position by number, of the requests whose nodes are still of use
+        self._over: deque[int] = deque(maxlen=_MAX_REQUESTS)  # numbers of those before them
+        self.due: int | None = None  # number of the last request, while more nodes of it may come
 
     @property
     def num_draftable(self) -> int:
@@ -253,23 +272,50 @@ class DrafterSession:
             )
         )
 
-    def propose(self, round_: RoundUnderway) -> None:
-        """Ask for the round's draft, and tell what was committed since the last time."""
-        self.due = round_
-        known, self._num_known = self._num_known, round_.position
+    @property
+    def max_nodes(self) -> int:
+        """Most nodes that this drafter draws for a request."""
+        info = self.peer.info
+        return info.max_nodes if info is not None and info.max_nodes else UNLIMITED
+
+    def propose(self, number: int, gamma: int, trace: TraceContext | None, *, goes_on: bool) -> None:
+        """Ask for nodes below what is committed, and tell what was committed since the last time.
+
+        Args:
+            number: of the request; that of its round, where it begins one.
+            gamma: most nodes on a path.
+            trace: of the round.
+            goes_on: nodes that still come of the requests before are of use too.
+        """
+        position = self._committed.position
+        if not goes_on:
+            self._over.extend(self._asked)
+            self._asked.clear()
+        elif len(self._asked) == _MAX_REQUESTS:
+            self._over.append(oldest := next(iter(self._asked)))
+            del self._asked[oldest]
+        self._asked[number] = position
+        self.due = number
+        known, self._num_known = self._num_known, position
         self.peer.send(
             DraftRequest(
                 session=self.id,
                 incarnation=self.incarnation,
-                position=round_.position,
-                prefix_hash=round_.prefix_hash,
-                round=round_.number,
-                tokens=tuple(self._committed.tokens[known : round_.position]),
-                gamma=round_.gamma,
+                position=position,
+                prefix_hash=self._committed.prefix_hash,
+                round=number,
+                tokens=tuple(self._committed.tokens[known:position]),
+                gamma=gamma,
                 deadline_us=self._tempo.deadline_us,
-                trace=round_.trace,
+                trace=trace,
             )
         )
+
+    def problem(self, part: DraftPart) -> str | None:
+        """Why nodes are of no use: "given_up" where what they go on with is over; None: they are what was asked for."""
+        if self._asked.get(part.round) == part.position:
+            return None
+        return "given_up" if part.round in self._over else "stale"
 
     def close(self, trace: TraceContext | None = None) -> None:
         """End it; see `VerifierSession.close`."""

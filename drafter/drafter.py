@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from drafter import runner
@@ -40,6 +40,7 @@ class _Due:
     first: Arrival | None = None
     last: Arrival | None = None
     num_drafted: int = 0
+    path: list[int] = field(default_factory=list)  # tokens of the nodes sent
 
 
 @dataclass(slots=True)
@@ -183,8 +184,11 @@ class Drafter:
         seat = self._seats[request.session]
         seat.reply = reply
         tokens = session.advance(request)
-        if self._give_up(seat):
-            self.drop("superseded")
+        due = seat.due
+        if self._give_up(seat) and due is not None:
+            self._measure(seat, due)
+            if not tokens or tuple(due.path[: len(tokens)]) != tokens:  # else the draft goes on
+                self.drop("superseded")
         seat.desk.runner.observe(request.session, tokens)
         if request.gamma and request.session in self._seats:
             attributes: dict[str, str | int] = {
@@ -235,14 +239,16 @@ class Drafter:
 
     def drawn(self, drawn: Sequence[Drawn]) -> None:
         """Send the parts of drafts that are still due."""
-        for request, part in drawn:
+        for request, part, num_drawn in drawn:
             seat = self._seats.get(request.session)
             if seat is None or seat.due is None or seat.due.request is not request:
                 self.drop("late_part")
                 continue
             due = seat.due
-            due.num_drafted += len(part.draft)
-            if part.draft:
+            due.path += part.draft.tokens
+            if num_drawn:
+                due.num_drafted += num_drawn
+                self.telemetry.add(Metric.DRAFTED_TOKENS, num_drawn, seat.session.speculator)
                 due.last = Arrival(due.num_drafted, part.draft_us)
                 due.first = due.first or due.last
             if part.is_complete:
@@ -251,14 +257,17 @@ class Drafter:
 
     def _complete(self, seat: _Seat, due: _Due, part: DraftPart) -> None:
         seat.due = None
-        if due.first is not None and due.last is not None:
-            seat.desk.times.add(due.first, due.last)
+        self._measure(seat, due)
         end = "" if part.end is None else part.end.value
         self.telemetry.observe(Metric.DRAFT_SECONDS, part.draft_us / 1e6)
-        self.telemetry.add(Metric.DRAFTED_TOKENS, due.num_drafted, seat.session.speculator)
         self.telemetry.add(Metric.DRAFT_ENDS, 1, end)
         due.span.set({Attribute.DRAFTED: due.num_drafted, Attribute.DRAFT_END: end})
         due.span.end()
+
+    def _measure(self, seat: _Seat, due: _Due) -> None:
+        """Learn from a draft that is over how long nodes take."""
+        if due.first is not None and due.last is not None:
+            seat.desk.times.add(due.first, due.last)
 
     def failed(self, sessions: Sequence[SessionId], error: Exception) -> None:
         """Refuse the requests of a step that failed; the sessions go on."""

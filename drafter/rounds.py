@@ -21,13 +21,14 @@ class SpeculatorError(Exception):
 
 @dataclass(slots=True)
 class Round:
-    """A draft that is growing. `draft` holds what was drawn, and all of it has been sent."""
+    """A draft that is growing: nodes [0, num_sent) have been sent, those after them were drawn for an earlier round."""
 
     request: DraftRequest
     arrived_s: float
     rule: StopRule
     survival: Survival
     draft: Draft = Draft.EMPTY
+    num_sent: int = 0
 
     def sight(self, now_s: float) -> Sight:
         return Sight(self.request.position, self.draft.num_levels, self.elapsed_us(now_s), self.survival.survival)
@@ -36,23 +37,41 @@ class Round:
         return max(0, round((now_s - self.arrived_s) * 1e6))
 
 
+class Line(NamedTuple):
+    """Nodes of a session's last round that hang below what is committed, one below the other."""
+
+    tokens: tuple[int, ...] = ()
+    confidences: tuple[float, ...] = ()  # by node; (): not told
+
+    def below(self, tokens: Sequence[int]) -> Line:
+        """What of it hangs below tokens that came to be committed."""
+        num_tokens = len(tokens)
+        return Line(self.tokens[num_tokens:], self.confidences[num_tokens:]) if self.begins_with(tokens) else Line()
+
+    def begins_with(self, tokens: Sequence[int]) -> bool:
+        return self.tokens[: len(tokens)] == tuple(tokens)
+
+
 class Drawn(NamedTuple):
     """A part to send, and the request it belongs to: that very one, should it have been sent twice."""
 
     request: DraftRequest
     part: DraftPart
+    num_drawn: int  # of its nodes; the others were drawn for an earlier request
 
 
 class Rounds:
     """Drives a speculator: at most one round per session, one step of all of them at a time.
 
-    A session's round joins at the next step and leaves when its rule says so, whatever the others do.
+    A session's round joins at the next step and leaves when its rule says so, whatever the others do. What was drawn
+    and hangs below what came to be committed begins the next round: it is sent again, not drawn again.
     """
 
     def __init__(self, speculator: Speculator, clock: Clock) -> None:
         self._speculator = speculator
         self._clock = clock
         self._rounds: dict[SessionId, Round] = {}
+        self._lines: dict[SessionId, Line] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -63,18 +82,38 @@ class Rounds:
         self._speculator.open(start)
 
     def observe(self, session: SessionId, tokens: Sequence[int]) -> None:
-        """Tell what was committed; a draft that is still growing is abandoned, since it builds on less."""
-        self._rounds.pop(session, None)
+        """Tell what was committed; a draft that is still growing ends, since it builds on less."""
+        round_ = self._rounds.pop(session, None)
+        if round_ is not None:
+            self._keep(round_)
+        line = self._lines.pop(session, Line()).below(tokens)
+        if line.tokens:
+            self._lines[session] = line
         if tokens:
             self._speculator.observe(session, tokens)
 
     def start(self, request: DraftRequest, arrived_s: float, rule: StopRule) -> None:
-        survival = Survival(request.price, request.calibration)
-        self._rounds[request.session] = Round(request, arrived_s, rule, survival)
+        """Begin a draft with what is there of it already."""
+        line, survival = self._lines.pop(request.session, Line()), Survival(request.price, request.calibration)
+        num_nodes = min(len(line.tokens), request.gamma)
+        for node, confidence in enumerate(line.confidences[:num_nodes]):
+            if not survival.weighs(confidence):
+                num_nodes = node
+                break
+        draft = Draft.chain(line.tokens[:num_nodes])
+        self._rounds[request.session] = Round(request, arrived_s, rule, survival, draft)
 
     def close(self, session: SessionId) -> None:
         self._rounds.pop(session, None)
+        self._lines.pop(session, None)
         self._speculator.close(session)
+
+    def _keep(self, round_: Round) -> None:
+        """Keep the nodes of a round that is over, where drawing them again would only give the same."""
+        draft = round_.draft
+        if self._speculator.is_repeatable and draft.tokens and draft.is_chain and not draft.has_q:
+            confidences = tuple(round_.survival.confidences[: len(draft)])
+            self._lines[round_.request.session] = Line(draft.tokens, confidences)
 
     def read_ahead(self) -> bool:
         return self._speculator.read_ahead()
@@ -98,12 +137,12 @@ class Rounds:
         asks: list[Ask] = []
         now_s = self._clock()
         for session, round_ in list(self._rounds.items()):
-            end = round_.rule(round_.sight(now_s))
+            end = DraftEnd.SURVIVAL if round_.survival.is_over else round_.rule(round_.sight(now_s))
             if end is None:
                 num_levels = round_.request.gamma - round_.draft.num_levels
                 asks.append(Ask(session, round_.request.position, round_.draft, num_levels, round_.survival))
             else:
-                parts.append(self._part(round_, len(round_.draft), Draft.EMPTY, end, now_s))
+                parts.append(self._part(round_, 0, end, now_s))
         return parts, asks
 
     def _settle(self, asks: Sequence[Ask], drafts: Sequence[Draft | None]) -> list[Drawn]:
@@ -113,40 +152,34 @@ class Rounds:
             if nodes is None:
                 continue
             round_ = self._rounds[ask.session]
-            first_node = len(round_.draft)
             round_.draft = round_.draft.append(nodes)
             if round_.draft.num_levels > ask.draft.num_levels + ask.num_levels:
                 raise SpeculatorError(f"asked for {ask.num_levels} levels more, got {len(nodes)} nodes: {nodes}")
-            confidences = _confidences(round_, first_node)
+            _check(round_)
             # Whether to go on is asked now rather than at the next step, so that the last nodes can say they are.
             end = _end(round_, nodes, now_s)
-            parts.append(self._part(round_, first_node, nodes, end, now_s, confidences))
+            parts.append(self._part(round_, len(nodes), end, now_s))
         return parts
 
-    def _part(
-        self,
-        round_: Round,
-        first_node: int,
-        nodes: Draft,
-        end: DraftEnd | None,
-        now_s: float,
-        confidences: tuple[float, ...] = (),
-    ) -> Drawn:
-        request = round_.request
+    def _part(self, round_: Round, num_drawn: int, end: DraftEnd | None, now_s: float) -> Drawn:
+        """The nodes that have not been sent, of which the last `num_drawn` have just been drawn."""
+        request, first_node = round_.request, round_.num_sent
+        round_.num_sent = len(round_.draft)
         if end is not None:
             del self._rounds[request.session]
+            self._keep(round_)
         part = DraftPart(
             session=request.session,
             position=request.position,
             round=request.round,
             first_node=first_node,
-            draft=nodes,
+            draft=round_.draft.rest(first_node),
             is_complete=end is not None,
             end=end,
             draft_us=round_.elapsed_us(now_s),
-            confidences=confidences,
+            confidences=tuple(round_.survival.confidences[first_node:]),
         )
-        return Drawn(request, part)
+        return Drawn(request, part, num_drawn)
 
 
 def _end(round_: Round, nodes: Draft, now_s: float) -> DraftEnd | None:
@@ -156,11 +189,11 @@ def _end(round_: Round, nodes: Draft, now_s: float) -> DraftEnd | None:
     return round_.rule(round_.sight(now_s)) if nodes.tokens else DraftEnd.NO_MATCH
 
 
-def _confidences(round_: Round, first_node: int) -> tuple[float, ...]:
-    """Of the nodes from `first_node` on, and of one that was not drawn; () where the speculator does not tell.
+def _check(round_: Round) -> None:
+    """Compare what the speculator told with what it drew.
 
     Raises:
-        SpeculatorError: it told of other nodes than it drew; one that was drawn and kept back would bias the text.
+        SpeculatorError: it told of other nodes; one that was drawn and kept back would bias the text.
     """
     survival = round_.survival
     num_told = len(survival.confidences)
@@ -169,4 +202,3 @@ def _confidences(round_: Round, first_node: int) -> tuple[float, ...]:
             f"asked whether to draw {num_told} nodes, "
             f"{'all but the last' if survival.is_over else 'all'} allowed, and drew {len(round_.draft)}: {round_.draft}"
         )
-    return tuple(survival.confidences[first_node:])

@@ -132,6 +132,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServicer):
             dtype=facts.dtype,
             device=facts.device,
             speculators=drafter.speculators,
+            max_nodes=self.settings.max_gamma,
             settings=self.settings.effective(),
         )
 

@@ -108,8 +108,12 @@ class Survival:
         Args:
             probability: that the node holds, in the drafter's eyes, given its parent; known without the draw.
         """
+        return self.weighs(confidence_of(probability))
+
+    def weighs(self, confidence: float) -> bool:
+        """The same for a node of which the confidence is known."""
         assert not self.is_over, "nothing hangs below a node that was not drawn"
-        self.confidences.append(confidence_of(probability))
+        self.confidences.append(confidence)
         if self.calibration is not None:
             self.survival *= self.calibration.probability(self.confidences[-1])
             self.is_over = self.survival < self.price

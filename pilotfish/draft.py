@@ -109,6 +109,10 @@ class Draft:
         num_nodes = max(num_nodes, 0)
         return Draft(self.tokens[:num_nodes], self.parents[:num_nodes], self.q[:num_nodes])
 
+    def rest(self, first_node: int) -> Draft:
+        """The part from a node on."""
+        return Draft(self.tokens[first_node:], self.parents[first_node:], self.q[first_node:])
+
     def find(self, tokens: Sequence[int]) -> int | None:
         """Node whose path carries exactly `tokens`; -1 for no tokens, None where there is no such path."""
         node = -1

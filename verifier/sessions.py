@@ -11,10 +11,9 @@ from pilotfish.draft import Draft
 from pilotfish.errors import PilotfishError, PrefixMismatch, StalePosition
 from pilotfish.messages import FinishReason, Open, Refusal, SessionId, TokenKind, Verdict, Work
 from pilotfish.prefix import PrefixHashes
-from pilotfish.wire.values import DropCause, refuse
+from pilotfish.wire.values import MAX_ROUNDS_AHEAD, DropCause, refuse
 from verifier.drafts import DraftInHand, RestState, clip
 
-MAX_ROUNDS_AHEAD = 4
 SMOOTHING = 0.3  # share of the newest in what is smoothed
 
 Drop: TypeAlias = Literal[

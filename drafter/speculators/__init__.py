@@ -69,6 +69,10 @@ class Speculator(Protocol):
     is_instant: ClassVar[bool] = False
     """Whether every call takes microseconds. Then the calls are made in the event loop; else in a thread of its own."""
 
+    is_repeatable: ClassVar[bool] = False
+    """Whether a one-hot node is a function of the tokens above it alone. Then nodes that were drawn and now hang below
+    what was committed begin the next draft, and are not asked for again: `Ask.draft` holds them."""
+
     @classmethod
     def from_settings(cls, settings: DrafterSettings) -> Self:  # noqa: ARG003 - for those who override it
         """Make one from the drafter's settings; `settings.options` is for speculators of one's own.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from drafter.speculators import Ask, Facts, Speculator
 from drafter.speculators.model_draw import Drawer
@@ -58,6 +58,8 @@ class ModelSpeculator(Speculator):
     Sessions join and leave between steps. KV is a cache of what was read: a session that did not fit, or whose pages
     another needed, is read again.
     """
+
+    is_repeatable: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -137,6 +137,7 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.mangle: Callable[[list[Any]], list[Any]] = lambda answers: answers  # what is sent for what was meant
         self.is_frozen = False  # makes no pass
         self.pass_s = 0.0
+        self.patience = 1  # times longer than it is told
         self.is_lockstep = False  # commits once for every item, however much is granted
         self._is_scheduled = False
 
@@ -225,6 +226,7 @@ class FakeSession:
         self.free_until = len(self.tokens) + opened.grant
         self.draft: Work | None = None
         self.nodes = Tree.EMPTY
+        self.ahead: list[Work] = []
         self.over: Work | None = None
         self.last: Verdict | None = None
         self.is_finished = False
@@ -233,6 +235,7 @@ class FakeSession:
         self.hold(opened.patience_us)
 
     def hold(self, patience_us: int) -> None:
+        patience_us *= self.owner.patience
         loop = asyncio.get_running_loop()
         self.held_until = loop.time() + patience_us / 1e6
         if patience_us:
@@ -254,6 +257,11 @@ class FakeSession:
         if work.is_complete and not work.draft.tokens and not work.first_node:
             self.free_until = work.position + work.grant
             return self.hold(work.patience_us)
+        if work.assumes:
+            assert work.is_complete
+            assert not work.first_node
+            self.ahead.append(work)
+            return self.sort()
         if self.draft is not None and self.draft.round == work.round:
             if work.first_node != len(self.nodes):
                 return self.refuse(StalePosition("gap", position=length))
@@ -265,6 +273,21 @@ class FakeSession:
         self.draft = work
         return None
 
+    def base(self, work: Work) -> int:
+        """Where the draft of an item begins."""
+        return work.position + len(work.assumes)
+
+    def sort(self) -> None:
+        """Take up what lay ahead and is reached now; drop what assumes other tokens."""
+        for work in list(self.ahead):
+            committed = tuple(self.tokens[work.position : self.base(work)])
+            if committed != work.assumes[: len(committed)]:
+                self.owner.counts["assumption"] += 1
+                self.ahead.remove(work)
+            elif committed == work.assumes:
+                self.ahead.remove(work)
+                self.draft, self.nodes = work, work.draft
+
     def refuse(self, error: PilotfishError) -> None:
         self.say(refuse(error, self.opened.session, self.owner.incarnation, error.position))
 
@@ -274,7 +297,7 @@ class FakeSession:
             return False
         work, reused = self.draft, None
         if work is not None and (work.is_complete or not self.is_held):
-            reused = self.nodes.after(self.tokens[work.position :])
+            reused = self.nodes.after(self.tokens[self.base(work) :])
             if work.is_complete and (reused is None or not reused[0].tokens):
                 self.draft, self.over = None, work
                 reused = None
@@ -317,6 +340,7 @@ class FakeSession:
                 tokens, finish = tokens[: index + 1], FinishReason.STOP
                 break
         self.tokens += tokens
+        self.sort()
         if finish is None and len(self.tokens) >= limit:
             finish = FinishReason.LENGTH
         self.is_finished = finish is not None

@@ -364,3 +364,50 @@ def test_logits_that_are_not_numbers_end_one_draft() -> None:
 
     assert both[A] == Draft.EMPTY
     assert both[B] == draft(rounds, B, [1, 2], 1)
+
+
+@pytest.mark.parametrize("way", [{}, {"sampling": PLAIN, "is_coupled": True}])
+def test_goes_on_with_its_line(way: dict[str, Any]) -> None:
+    """Of a line that was committed as drawn only what is new is drawn, and it is what a draft from scratch says."""
+    law = table()
+    backend = Counting(TableBackend(law))
+    rounds = make(backend)
+    rounds.open(opening(A, [1, 2, 3], **way))
+    line = draft(rounds, A, [1, 2, 3], 8).tokens
+    backend.passes.clear()
+    rounds.observe(A, line[:3])
+    longer = draft(rounds, A, [1, 2, 3, *line[:3]], 7).tokens
+    assert longer[:5] == line[3:]
+    assert backend.passes == [1, 1]
+    line = line[:3] + longer
+    scratch = make(TableBackend(law))
+    scratch.open(opening(B, [1, 2, 3, *line[:3]], **way))
+    assert draft(scratch, B, [1, 2, 3, *line[:3]], len(line) - 3).tokens == line[3:]
+
+
+def test_line_that_was_wrong_is_drawn_anew() -> None:
+    """Where another token was committed than the line has, nothing of it is used."""
+    law = table()
+    rounds = make(TableBackend(law))
+    rounds.open(opening(A, [1, 2, 3]))
+    line = draft(rounds, A, [1, 2, 3], 6).tokens
+    wrong = (line[1] + 1) % 8
+    rounds.observe(A, [line[0], wrong])
+    text = [1, 2, 3, line[0], wrong]
+    scratch = make(TableBackend(law))
+    scratch.open(opening(B, text))
+    assert draft(rounds, A, text, 6) == draft(scratch, B, text, 6)
+
+
+def test_drawn_nodes_are_drawn_anew_at_a_new_base() -> None:
+    """Nodes with a q belong to the base of their round: what is drawn at another one is drawn by other chance."""
+    law = table()
+    rounds = make(TableBackend(law))
+    way: dict[str, Any] = {"sampling": PLAIN, "rule": Rule.BLOCK, "seed": 5}
+    rounds.open(opening(A, [1, 2, 3], **way))
+    line = draft(rounds, A, [1, 2, 3], 6).tokens
+    rounds.observe(A, line[:1])
+    text = [1, 2, 3, line[0]]
+    scratch = make(TableBackend(law))
+    scratch.open(opening(B, text, **way))
+    assert draft(rounds, A, text, 6) == draft(scratch, B, text, 6)

@@ -202,7 +202,7 @@ def drafts(rounds: Rounds, *requests: Any) -> dict[bytes, list[DraftPart]]:
         rounds.start(asked, 0.0, FirstOf([Gamma(asked.gamma), Deadline(asked.deadline_us)]))
     parts: dict[bytes, list[DraftPart]] = {asked.session: [] for asked in requests}
     while not rounds.is_idle:
-        for asked, part in rounds.step():
+        for asked, part, _ in rounds.step():
             parts[asked.session].append(part)
     return parts
 

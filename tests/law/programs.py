@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 from pilotfish.draft import Draft
 from tests.law.enumeration import Chance, Law, TargetLaw, Tokens, enumerate_law, extend
@@ -28,6 +28,53 @@ def play(
         tail = draft.after(text[base:])
         text += decide(chance, text, tail[0] if tail else Draft.EMPTY, target)
     return text
+
+
+def play_ahead(
+    chance: Chance,
+    line: DrawDraft,
+    decide: Decide,
+    target: TargetLaw,
+    gammas: Sequence[int],
+    num_free: Sequence[int] = (),
+) -> Tokens:
+    """Rounds of one session whose drafter goes on, cut out of its line, with the keys that the services use.
+
+    The line is drawn whole where it begins. A round takes γ nodes of it; the node after them guesses the bonus, and
+    where all of that came to be committed the next round takes the nodes below. Otherwise what lies ahead is dropped,
+    and a new line begins.
+
+    Args:
+        line: draws all that a line may ever have.
+        gammas: nodes of each round, whether its line begins with it or goes on.
+        num_free: for each round, how many tokens the session commits by itself before its draft arrives.
+    """
+    text: Tokens = ()
+    draft, base = Draft.EMPTY, 0
+    for number, gamma in enumerate(gammas):
+        if not draft.tokens or draft.tokens[: len(text) - base] != text[base:]:
+            draft, base = line(chance, text), len(text)
+        start = len(text) - base
+        for _ in range(num_free[number] if num_free else 0):
+            text += decide(chance, text, Draft.EMPTY, target)
+        tail = Draft.chain(draft.tokens[start : start + gamma], draft.q[start : start + gamma]).after(
+            text[base + start :]
+        )
+        text += decide(chance, text, tail[0] if tail else Draft.EMPTY, target)
+    return text
+
+
+def ahead_law(
+    line: DrawDraft,
+    decide: Decide,
+    target: TargetLaw,
+    num_tokens: int,
+    gammas: Sequence[int],
+    num_free: Sequence[int] = (),
+) -> Law:
+    """The law of the first tokens of `play_ahead`, one enumeration over all rounds together."""
+    program = partial(play_ahead, line=line, decide=decide, target=target, gammas=gammas, num_free=num_free)
+    return extend(enumerate_law(program), target, num_tokens)
 
 
 def keyed_law(

@@ -84,7 +84,7 @@ def draw_stopped(pair: Pair, limits: Limits, speculator: type[Honest] = Honest) 
         rounds.start(request, 0.0, stop_rule(request, Facts()))
         draft = Draft.EMPTY
         while not rounds.is_idle:
-            for _, part in rounds.step():
+            for _, part, _ in rounds.step():
                 draft = draft.append(part.draft)
         return draft
 

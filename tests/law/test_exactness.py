@@ -8,7 +8,7 @@ import torch
 from tests.law import reference
 from tests.law.batched import batched_law, expected_num_kept
 from tests.law.enumeration import largest_difference, text_law
-from tests.law.programs import independent_law, keyed_law
+from tests.law.programs import ahead_law, independent_law, keyed_law
 from tests.law.reference import Decide
 from tests.law.tables import Pair, draw_chain, draw_tree
 from verifier.acceptance.chain import ChainRule
@@ -50,6 +50,28 @@ def test_free_running_and_tail_reuse(decide: Decide, num_free: tuple[int, int]) 
     pair = Pair(2, seed=13)
     law = keyed_law(draw_chain(pair, 3), decide, pair.p, 7, num_free)
     assert largest_difference(law, text_law(pair.p, 7)) < EXACT
+
+
+@pytest.mark.parametrize("one_hot", [(True,) * 5, ()], ids=["guessed", "drawn"])
+@pytest.mark.parametrize("decide", RULES)
+@pytest.mark.parametrize(("gammas", "num_free"), [((1, 1), ()), ((2, 1), ()), ((1, 1), (1, 0)), ((1, 1), (0, 1))])
+def test_rounds_that_lie_ahead(
+    decide: Decide, gammas: tuple[int, ...], num_free: tuple[int, ...], one_hot: tuple[bool, ...]
+) -> None:
+    """Rounds cut out of one line, on guesses of the bonus, leave the target's law as it is, hit or miss."""
+    pair, num_tokens = Pair(2, seed=18), sum(gammas) + len(gammas) + 1
+    num_nodes = sum(gammas) + len(gammas) - 1
+    law = ahead_law(draw_chain(pair, num_nodes, one_hot), decide, pair.p, num_tokens, gammas, num_free)
+    assert largest_difference(law, text_law(pair.p, num_tokens)) < EXACT
+
+
+@pytest.mark.parametrize("one_hot", [(True,) * 5, ()], ids=["guessed", "drawn"])
+@pytest.mark.parametrize("decide", RULES)
+def test_rounds_that_lie_ahead_with_three_ids(decide: Decide, one_hot: tuple[bool, ...]) -> None:
+    """The same over a larger vocabulary."""
+    pair = Pair(3, seed=19)
+    law = ahead_law(draw_chain(pair, 3, one_hot), decide, pair.p, 4, (1, 1))
+    assert largest_difference(law, text_law(pair.p, 4)) < EXACT
 
 
 @pytest.mark.parametrize("decide", RULES)

@@ -1,0 +1,215 @@
+"""Drafts that lie ahead of the verdict: the next one is there, and nobody sees it in the text."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from coordinator.policy import Decision, Snapshot
+from pilotfish.messages import Rule, Speculation
+from pilotfish.price import Choice
+from tests.coordinator.conftest import Stack, Start
+from tests.coordinator.fakes import FakeDrafter, FakeVerifier, Proposer, cancelled, chaotic, right_for, until
+from tests.coordinator.test_faults import take_until, truth
+
+LAW = chaotic(26)
+RIGHT = right_for(1000, LAW, 26)
+
+
+class AheadPolicy:
+    """Always the same γ, and the same number of nodes in each further round."""
+
+    def __init__(self, gamma: int, ahead: int, *, passes: int = 1) -> None:
+        self.choice = Choice(gamma, passes, ahead)
+        self.may: set[bool] = set()  # what it was told of drafts that lie ahead
+
+    def may_draft(self, wishes: Speculation) -> bool:
+        return not wishes.is_off
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        self.may.add(snapshot.may_draft_ahead)
+        gamma = min(self.choice.gamma, snapshot.num_remaining - 1)
+        if not snapshot.is_drafter_up or snapshot.wishes.is_off or gamma < 1:
+            return Decision(0, "drafter_down")
+        return Decision(gamma, "fixed", is_held=self.choice.is_held, choice=self.choice)
+
+
+class MoodyPolicy(AheadPolicy):
+    """Any γ, any number of nodes ahead, held or not, and now and then none at all: anew for every round."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(1, 0)
+        self.source = random.Random(seed)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        self.choice = Choice(self.source.randrange(1, 6), self.source.choice((1, 1, 2)), self.source.randrange(5))
+        if self.source.random() < 0.1:
+            return Decision(0, "saturation")
+        return super().decide(snapshot)
+
+
+def moody_drafter(seed: int) -> Proposer:
+    """A drafter that is right for a while, another while each time it is asked."""
+    source = random.Random(seed)
+
+    def propose(tokens: Sequence[int], num_prompt: int, gamma: int) -> Sequence[int]:
+        return right_for(source.randrange(12), LAW, 26)(tokens, num_prompt, gamma)
+
+    return propose
+
+
+async def three(
+    start: Start, policy: AheadPolicy, propose: Proposer = RIGHT, **settings: Any
+) -> tuple[Stack, FakeVerifier, FakeDrafter]:
+    """A coordinator, a verifier that waits for its drafts, and a drafter."""
+    verifier, drafter = await start.verifier(LAW), await start.drafter(propose)
+    verifier.patience = 1000
+    return await start.coordinator([verifier], [drafter], policy=policy, **settings), verifier, drafter
+
+
+async def test_rounds_lie_ahead(start: Start) -> None:
+    """While a draft waits for its pass the drafts of the rounds after it lie at the verifier, below guessed bonuses."""
+    policy = AheadPolicy(3, 2)
+    stack, verifier, drafter = await three(start, policy)
+    verifier.is_frozen = True
+    answer = asyncio.create_task(stack.complete(max_tokens=16, include_rounds=True))
+    await until(lambda: len(verifier.works) >= 2)
+    first, second = verifier.works[:2]
+    assert (first.assumes, first.draft.tokens) == ((), truth(3))
+    assert second.position == first.position == 3
+    assert second.assumes == truth(4)
+    assert second.draft.tokens == truth(6)[4:]
+    assert drafter.requests[0].gamma == 3 + 1 + 2
+    verifier.is_frozen = False
+    verifier.wake()
+    done = await answer
+    assert done.ids == truth(16)
+    assert [entry.gamma for entry in done.rounds][:2] == [3, 2]  # after that the drafter may be slower than the passes
+    assert all(entry.num_drafted == entry.num_accepted for entry in done.rounds)
+    assert policy.may == {True}
+
+
+async def test_counts(start: Start) -> None:
+    """Drafted and accepted are what was verified: guesses and rounds that were dropped count as neither."""
+    stack, _, _ = await three(start, AheadPolicy(3, 2), right_for(5, LAW, 26))
+    done = await stack.complete(max_tokens=60, include_rounds=True)
+    statistics = done.statistics
+    assert done.ids == truth(60)
+    assert statistics.num_drafts == sum(entry.num_drafted > 0 for entry in done.rounds)
+    assert statistics.num_drafted_tokens == sum(entry.num_drafted for entry in done.rounds)
+    assert statistics.num_accepted_tokens == sum(entry.num_accepted for entry in done.rounds)
+    assert sum(entry.num_committed for entry in done.rounds) == 60
+    assert all(entry.num_drafted <= entry.gamma <= 3 for entry in done.rounds)
+    assert {entry.reason for entry in done.rounds} <= {"fixed", "drafter_down"}
+
+
+async def test_a_wrong_guess_drops_what_lies_ahead(start: Start) -> None:
+    """Where the guess of the bonus is wrong the rounds below it are dropped, counted, and the next begins anew."""
+    stack, verifier, drafter = await three(start, AheadPolicy(3, 2), right_for(3, LAW, 26))
+    verifier.is_frozen = True
+    answer = asyncio.create_task(stack.complete(max_tokens=8))
+    await until(lambda: len(verifier.works) >= 2)
+    verifier.is_frozen = False
+    verifier.wake()
+    done = await answer
+    assert done.ids == truth(8)
+    assert done.statistics.num_dropped_by_cause["assumption"] >= 1
+    assert verifier.counts["assumption"] >= 1
+    assert [request.position for request in drafter.requests][:2] == [3, 7]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_any_mood(start: Start, seed: int) -> None:
+    """Whatever is drafted, ahead or not, held or not, right or wrong, in parts or not, the text is the target's."""
+    stack, verifier, drafter = await three(start, MoodyPolicy(seed), moody_drafter(seed))
+    drafter.is_by_node = seed % 2 == 0
+    verifier.patience = 1
+    verifier.pass_s = 0.001 if seed % 4 < 2 else 0.0
+    done = await stack.complete(max_tokens=150, include_rounds=True)
+    assert done.ids == truth(150)
+    assert sum(entry.num_committed for entry in done.rounds) == 150
+    assert done.statistics.num_drafted_tokens == sum(entry.num_drafted for entry in done.rounds)
+    await until(lambda: not verifier.sessions and not drafter.sessions)
+
+
+@pytest.mark.parametrize("fault", ["drafter_kill", "drafter_cut", "drafter_freeze", "verifier_kill", "verifier_cut"])
+async def test_faults(start: Start, fault: str) -> None:
+    """Whoever fails while rounds lie ahead, the answer goes on as if nothing had been, and drafts lie ahead again."""
+    settings: dict[str, Any] = {"patience_ms": 60.0, "draft_deadline_ms": 20.0, "lost_after_s": 0.2}
+    stack, verifier, drafter = await three(start, AheadPolicy(3, 2), right_for(9, LAW, 26), **settings)
+    verifier.patience, verifier.pass_s = 1, 0.001
+    answer = stack.generate(max_tokens=4000, include_rounds=True)
+    chunks = await take_until(answer, lambda entry: entry.num_drafted == 2)
+    peer: FakeVerifier | FakeDrafter = verifier if fault.startswith("verifier") else drafter
+    if fault.endswith("kill"):
+        await peer.kill()
+        await peer.start()
+    elif fault.endswith("cut"):
+        peer.cut()
+    else:
+        drafter.is_frozen = True
+        chunks += await take_until(answer, lambda entry: entry.num_drafted == 0)
+        drafter.thaw()
+    chunks += await take_until(answer, lambda entry: entry.num_drafted == 3)
+    chunks += await take_until(answer, lambda entry: entry.num_drafted == 2)
+    await answer.aclose()
+    got = tuple(token for chunk in chunks for token in chunk.ids)
+    assert got == truth(len(got))
+    await until(lambda: not verifier.sessions)
+
+
+async def test_cancelled_with_rounds_ahead(start: Start) -> None:
+    """A request that is given up while rounds lie ahead leaves nothing at its peers."""
+    stack, verifier, drafter = await three(start, AheadPolicy(3, 2))
+    verifier.is_frozen = True
+    answer = asyncio.create_task(stack.complete(max_tokens=16))
+    await until(lambda: len(verifier.works) >= 2)
+    await cancelled(answer)
+    await until(lambda: not verifier.sessions and not drafter.sessions)
+
+
+async def test_room_ends_the_line(start: Start) -> None:
+    """Nothing is drafted beyond the answer's own limit."""
+    stack, verifier, drafter = await three(start, AheadPolicy(3, 2))
+    done = await stack.complete(max_tokens=9)
+    assert done.ids == truth(9)
+    assert all(request.position + request.gamma <= 3 + 8 for request in drafter.requests)
+    assert all(work.position + len(work.assumes) + len(work.draft) <= 3 + 8 for work in verifier.works)
+
+
+async def test_drafter_that_draws_less_at_once(start: Start) -> None:
+    """No more is asked of a drafter than it says it draws."""
+    verifier = await start.verifier(LAW)
+    verifier.patience = 1000
+    drafter = await start.drafter(RIGHT, max_nodes=5)
+    stack = await start.coordinator([verifier], [drafter], policy=AheadPolicy(3, 2))
+    done = await stack.complete(max_tokens=30)
+    assert done.ids == truth(30)
+    assert max(request.gamma for request in drafter.requests) <= 5
+
+
+async def test_drafter_that_thinks_again(start: Start) -> None:
+    """One whose next answer is another than what it said before ends the line; what was sent is verified."""
+
+    def propose(tokens: Sequence[int], num_prompt: int, gamma: int) -> list[int]:
+        line = list(RIGHT(tokens, num_prompt, gamma))
+        return line if len(tokens) % 2 else [*line[:1], *[(token + 1) % 26 for token in line[1:]]]
+
+    stack, _, _ = await three(start, AheadPolicy(3, 2), propose)
+    done = await stack.complete(max_tokens=60)
+    assert done.ids == truth(60)
+
+
+async def test_only_under_match(start: Start) -> None:
+    """Under a rule that weighs by q no draft lies ahead: the bonus is drawn apart from the guess."""
+    policy = AheadPolicy(3, 2)
+    stack, verifier, drafter = await three(start, policy)
+    done = await stack.complete(max_tokens=20, temperature=1.0, speculation=Speculation(rule=Rule.BLOCK))
+    assert done.ids == truth(20)
+    assert policy.may == {False}
+    assert not any(work.assumes for work in verifier.works)
+    assert all(request.gamma <= 3 for request in drafter.requests)
