@@ -34,7 +34,6 @@ class RoundUnderway:
     prefix_hash: int
     start_ns: int
     span: Span
-    trace: TraceContext | None = None
     price: float | None = None  # μ, when it was decided; None: there was none
     num_nodes: int = 0  # forwarded to the verifier
     is_complete: bool = False  # no more nodes follow
@@ -44,6 +43,11 @@ class RoundUnderway:
     tokens: list[int] = field(default_factory=list)  # of the nodes forwarded, where they form a chain
     end: DraftEnd | None = None  # why no more nodes came; None: not known
     guess: int | None = None  # of the token that follows its draft, where the drafter went on
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """What the round's items carry."""
+        return self.span.context
 
     @property
     def is_nothing(self) -> bool:
@@ -86,7 +90,11 @@ class Record:
         self._num_drafted = 0
         self._num_accepted = 0
         self._num_committed = 0
-        self._num_plain = 0
+        self._kinds: Counter[TokenKind] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._max_drafted = 0
+        self._queue_us = 0
+        self._pass_us = 0
         self._by_depth: list[int] = []
         self._draft_us = 0
         self._verify_us = 0
@@ -124,7 +132,7 @@ class Record:
     ) -> RoundUnderway:
         """A round is decided."""
         span = self._telemetry.tracer.begin(ROUND, self._context, start_ns=start_ns)
-        return RoundUnderway(number, gamma, reason, position, prefix_hash, start_ns, span, span.context, self._price)
+        return RoundUnderway(number, gamma, reason, position, prefix_hash, start_ns, span, self._price)
 
     def end_round(self, round_: RoundUnderway, verdict: Verdict) -> Round:
         """A round has ended with a verdict."""
@@ -158,8 +166,12 @@ class Record:
         self._num_committed += ended.num_committed
         self._draft_us += ended.draft_us
         self._verify_us += ended.verify_us
+        self._queue_us += ended.queue_us
+        self._pass_us += ended.pass_us
+        self._reasons[ended.reason] += 1
+        self._kinds.update(verdict.kinds)
+        self._max_drafted = max(self._max_drafted, verdict.num_drafted)
         if not verdict.num_drafted:
-            self._num_plain += verdict.kinds.count(TokenKind.PLAIN)
             return
         self._num_drafts += 1
         self._num_drafted += verdict.num_drafted
@@ -246,13 +258,19 @@ class Record:
             num_drafted_tokens=self._num_drafted,
             num_accepted_tokens=self._num_accepted,
             num_accepted_by_depth=tuple(self._by_depth),
-            num_plain_tokens=self._num_plain,
+            num_plain_tokens=self._kinds[TokenKind.PLAIN],
             draft_us=self._draft_us,
             verify_us=self._verify_us,
             first_token_us=(first_ns - self.start_ns) // 1000,
             total_us=(now_ns - self.start_ns) // 1000,
             num_dropped_by_cause=dict(self.dropped),
             targets_met=targets_met,
+            num_correction_tokens=self._kinds[TokenKind.CORRECTION],
+            num_bonus_tokens=self._kinds[TokenKind.BONUS],
+            max_drafted_tokens=self._max_drafted,
+            num_rounds_by_reason=dict(self._reasons),
+            queue_us=self._queue_us,
+            pass_us=self._pass_us,
         )
 
     def end(self, end: str, problem: str | None = None) -> None:

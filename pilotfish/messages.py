@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from pilotfish.confidence import Calibration
@@ -376,6 +377,12 @@ class Statistics:
     total_us: int = 0
     num_dropped_by_cause: dict[str, int] = field(default_factory=dict)
     targets_met: dict[str, bool] = field(default_factory=dict)  # of those in force, by name
+    num_correction_tokens: int = 0
+    num_bonus_tokens: int = 0
+    max_drafted_tokens: int = 0
+    num_rounds_by_reason: dict[str, int] = field(default_factory=dict)
+    queue_us: int = 0
+    pass_us: int = 0
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -386,6 +393,12 @@ class Statistics:
     def mean_length(self) -> float | None:
         """Tokens committed per round with a draft, 1 + accepted / drafts; None where nothing was drafted."""
         return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else None
+
+    @property
+    def num_drafts_by_accepted(self) -> tuple[int, ...]:
+        """Rounds with a draft by how many of its tokens held: none, one, and so on; their sum is `num_drafts`."""
+        reached = (self.num_drafts, *self.num_accepted_by_depth, 0)
+        return tuple(here - deeper for here, deeper in pairwise(reached)) if self.num_drafts else ()
 
 
 @dataclass(frozen=True, slots=True)

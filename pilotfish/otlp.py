@@ -33,7 +33,7 @@ from pilotfish.spans import SdkTracer
 
 Signal: TypeAlias = Literal["traces", "metrics"]
 
-_TIMEOUT_S: Final = 5.0  # of one export
+_TIMEOUT_S: Final = 3.0  # of one export: a collector that is away must not hold up a shutdown
 _SPANS_EVERY_MS: Final = 500.0
 _METRICS_EVERY_S: Final = 60.0  # where OTEL_METRIC_EXPORT_INTERVAL says nothing
 

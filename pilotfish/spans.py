@@ -168,11 +168,11 @@ class SdkTracer:
         end_ns: int,
         attributes: Mapping[str, AttributeValue] | None = None,
         link: Span | None = None,
-    ) -> TraceContext:
+    ) -> RecordedSpan:
         span = self.begin(name, parent, attributes, start_ns)
         span.link = link if isinstance(link, RecordedSpan) else None
         span.end(end_ns)
-        return span.context
+        return span
 
     def aside(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, AttributeValue]) -> RecordedSpan:
         ids = self._ids.generate_trace_id(), None, self._ids.generate_span_id()

@@ -156,6 +156,8 @@ class Metric(Enum):
         pilotfish_kv_pages_used / pilotfish_kv_pages
     """
 
+    __hash__ = object.__hash__  # each is there once, and they are looked up at every count
+
     # The four that the field's tools read, under exactly these names. A round with γ = 0 is no draft; a bonus or a
     # correction is never accepted. Only a coordinator has them, so that nothing is counted twice.
     DRAFTS = counter("vllm:spec_decode_num_drafts_total", "Rounds with a draft", "coordinator")

@@ -54,8 +54,8 @@ class Tracer(Protocol):
         end_ns: int,
         attributes: Mapping[str, AttributeValue] | None = None,
         link: Span | None = None,
-    ) -> TraceContext | None:
-        """A span that is over already; its context, for children that are over as well.
+    ) -> Span:
+        """A span that is over already.
 
         Args:
             link: made by `aside`.
@@ -125,8 +125,8 @@ class NoTracer:
         end_ns: int,
         attributes: Mapping[str, AttributeValue] | None = None,
         link: Span | None = None,
-    ) -> TraceContext | None:
-        return parent
+    ) -> Span:
+        return _NO_SPAN if parent is None else _NoSpan(parent)
 
     def aside(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, AttributeValue]) -> Span:
         return _NO_SPAN

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from pilotfish.logs import about
-from pilotfish.messages import Opened, Refusal, Verdict, VerifierLoad
+from pilotfish.messages import Opened, Refusal, TokenKind, Verdict, VerifierLoad
 from pilotfish.price import Plan
 from pilotfish.telemetry import PASS, QUEUE, VERIFY, WHOLE_PASS, Attribute, Metric, Telemetry
 from pilotfish.tracing import AttributeValue, Span
@@ -53,11 +54,11 @@ class Report:
         telemetry.set(Metric.KV_PAGES_USED, load.num_kv_pages_used)
         if load.plan is not None:
             self._price(load, load.plan)
+        kinds: Counter[TokenKind] = Counter()
         for answer in answers:
             match answer.message:
                 case Verdict() as verdict:
-                    for kind in verdict.kinds:
-                        telemetry.add(Metric.COMMITTED_TOKENS, 1, kind.value)
+                    kinds.update(verdict.kinds)
                     if answer.times is not None:
                         self._round(verdict, answer.times, load)
                 case Opened() as opened:
@@ -67,6 +68,8 @@ class Report:
                     level = logging.WARNING if refusal.code == _INTERNAL else logging.DEBUG
                     extra = about(session=refusal.session, trace=answer.trace, more={"reason": refusal.reason})
                     logger.log(level, "refused: %s", refusal.message, extra=extra)
+        for kind, number in kinds.items():
+            telemetry.add(Metric.COMMITTED_TOKENS, number, kind.value)
 
     def _price(self, load: VerifierLoad, plan: Plan) -> None:
         telemetry = self._telemetry
@@ -93,7 +96,7 @@ class Report:
         }
         if verdict.round is not None:
             attributes[Attribute.ROUND_INDEX] = verdict.round
-        context = record(VERIFY, times.trace, arrived_ns, ended_ns, attributes)
+        context = record(VERIFY, times.trace, arrived_ns, ended_ns, attributes).context
         record(QUEUE, context, arrived_ns, began_ns)
         whole = self._whole_pass(passed, load)
         record(PASS, context, began_ns, ended_ns, {Attribute.PASS_POSITIONS: passed.num_positions}, link=whole)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.cli.render import Look, spans
-from pilotfish.messages import Chunk, Finished, Round, Started, TokenKind
+from pilotfish.messages import Chunk, Finished, Round, Started, Statistics, TokenKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,18 @@ class Reply:
                 "output_tokens": len(self.ids),
             },
             "seconds": {"first_token": self.first_s, "total": self.total_s},
-            "statistics": finished and dataclasses.asdict(finished.statistics),
+            "statistics": finished and _statistics(finished.statistics),
             "rounds": [dataclasses.asdict(round_) for round_ in self.rounds],
         }
+
+
+def _statistics(statistics: Statistics) -> dict[str, Any]:
+    """What was counted, and what load clients read that follows from it."""
+    return dataclasses.asdict(statistics) | {
+        "acceptance_rate": statistics.acceptance_rate,
+        "mean_length": statistics.mean_length,
+        "num_drafts_by_accepted": statistics.num_drafts_by_accepted,
+    }
 
 
 def receive(chunks: Iterable[Chunk], write: Callable[[str], None] | None = None, look: Look | None = None) -> Reply:

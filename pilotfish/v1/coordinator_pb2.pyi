@@ -178,7 +178,7 @@ class Finished(_message.Message):
     def __init__(self, reason: _Optional[_Union[_common_pb2.FinishReason, str]] = ..., num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ...) -> None: ...
 
 class Statistics(_message.Message):
-    __slots__ = ("num_verdicts", "num_drafts", "num_drafted_tokens", "num_accepted_tokens", "num_accepted_by_depth", "num_plain_tokens", "draft_us", "verify_us", "first_token_us", "total_us", "num_dropped_by_cause", "targets_met")
+    __slots__ = ("num_verdicts", "num_drafts", "num_drafted_tokens", "num_accepted_tokens", "num_accepted_by_depth", "num_plain_tokens", "draft_us", "verify_us", "first_token_us", "total_us", "num_dropped_by_cause", "targets_met", "num_correction_tokens", "num_bonus_tokens", "max_drafted_tokens", "num_rounds_by_reason", "queue_us", "pass_us")
     class NumDroppedByCauseEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +193,13 @@ class Statistics(_message.Message):
         key: str
         value: bool
         def __init__(self, key: _Optional[str] = ..., value: _Optional[bool] = ...) -> None: ...
+    class NumRoundsByReasonEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NUM_VERDICTS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +212,12 @@ class Statistics(_message.Message):
     TOTAL_US_FIELD_NUMBER: _ClassVar[int]
     NUM_DROPPED_BY_CAUSE_FIELD_NUMBER: _ClassVar[int]
     TARGETS_MET_FIELD_NUMBER: _ClassVar[int]
+    NUM_CORRECTION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BONUS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROUNDS_BY_REASON_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_US_FIELD_NUMBER: _ClassVar[int]
+    PASS_US_FIELD_NUMBER: _ClassVar[int]
     num_verdicts: int
     num_drafts: int
     num_drafted_tokens: int
@@ -217,7 +230,13 @@ class Statistics(_message.Message):
     total_us: int
     num_dropped_by_cause: _containers.ScalarMap[str, int]
     targets_met: _containers.ScalarMap[str, bool]
-    def __init__(self, num_verdicts: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_drafted_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_accepted_by_depth: _Optional[_Iterable[int]] = ..., num_plain_tokens: _Optional[int] = ..., draft_us: _Optional[int] = ..., verify_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., total_us: _Optional[int] = ..., num_dropped_by_cause: _Optional[_Mapping[str, int]] = ..., targets_met: _Optional[_Mapping[str, bool]] = ...) -> None: ...
+    num_correction_tokens: int
+    num_bonus_tokens: int
+    max_drafted_tokens: int
+    num_rounds_by_reason: _containers.ScalarMap[str, int]
+    queue_us: int
+    pass_us: int
+    def __init__(self, num_verdicts: _Optional[int] = ..., num_drafts: _Optional[int] = ..., num_drafted_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., num_accepted_by_depth: _Optional[_Iterable[int]] = ..., num_plain_tokens: _Optional[int] = ..., draft_us: _Optional[int] = ..., verify_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., total_us: _Optional[int] = ..., num_dropped_by_cause: _Optional[_Mapping[str, int]] = ..., targets_met: _Optional[_Mapping[str, bool]] = ..., num_correction_tokens: _Optional[int] = ..., num_bonus_tokens: _Optional[int] = ..., max_drafted_tokens: _Optional[int] = ..., num_rounds_by_reason: _Optional[_Mapping[str, int]] = ..., queue_us: _Optional[int] = ..., pass_us: _Optional[int] = ...) -> None: ...
 
 class CoordinatorInfoRequest(_message.Message):
     __slots__ = ()

@@ -304,6 +304,7 @@ def _read_finished(proto: coordinator_pb2.Finished) -> Finished:
     values["num_accepted_by_depth"] = tuple(values["num_accepted_by_depth"])
     values["num_dropped_by_cause"] = dict(values["num_dropped_by_cause"])
     values["targets_met"] = dict(values["targets_met"])
+    values["num_rounds_by_reason"] = dict(values["num_rounds_by_reason"])
     return Finished(
         reason=read_finish(proto.reason) or FinishReason.STOP,
         num_prompt_tokens=proto.num_prompt_tokens,

@@ -74,6 +74,29 @@ async def test_a_bonus_is_not_accepted(serve: Serve, gamma: int) -> None:
         assert counters(services) == (3, 3 * gamma, 3 * gamma)
 
 
+async def test_a_request_tells_what_load_clients_check(serve: Serve) -> None:
+    """The identities that load clients hold a server to are true of every request, whatever drafted it."""
+    # seen in sglang PR#33518, vllm PR#48915
+    async with serve() as services:
+        for name in ("Perfect", "Adverse", "Part"):
+            for gamma in (0, 1, 4):
+                answer = await services.complete(max_tokens=23, speculation=drafts(name, gamma), include_rounds=True)
+                told, histogram = answer.statistics, answer.statistics.num_drafts_by_accepted
+                assert sum(histogram) == told.num_drafts
+                assert sum(held * number for held, number in enumerate(histogram)) == told.num_accepted_tokens
+                drafted = [entry for entry in answer.rounds if entry.num_drafted]
+                assert list(histogram) == [
+                    sum(entry.num_accepted == held for entry in drafted) for held in range(len(histogram))
+                ]
+                assert told.max_drafted_tokens == max((entry.num_drafted for entry in drafted), default=0) <= gamma
+                assert sum(told.num_rounds_by_reason.values()) == told.num_verdicts == len(answer.rounds)
+                assert told.num_correction_tokens == answer.kinds.count(TokenKind.CORRECTION)
+                assert told.num_bonus_tokens == answer.kinds.count(TokenKind.BONUS)
+                assert told.num_plain_tokens == answer.kinds.count(TokenKind.PLAIN)
+                assert told.queue_us == sum(entry.queue_us for entry in answer.rounds)
+                assert told.pass_us == sum(entry.pass_us for entry in answer.rounds)
+
+
 async def test_requests_are_pooled_as_sums(serve: Serve) -> None:
     """Over requests of different luck counters are sums, never means of rates, and they never fall."""
     # seen in slime#2240, vllm#33729

@@ -93,7 +93,7 @@ def test_without_an_endpoint_nothing_is_sent_but_contexts_pass() -> None:
     parent = TraceContext("00-" + "ab" * 16 + "-" + "cd" * 8 + "-01")
     assert tracer.begin("round", parent).context == parent
     assert tracer.begin("round", parent).trace_id == "ab" * 16
-    assert tracer.record("draft", parent, 0, 1) == parent
+    assert tracer.record("draft", parent, 0, 1).context == parent
     assert tracer.begin("round").context is None
     assert tracer.begin("round").trace_id is None
 

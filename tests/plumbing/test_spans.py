@@ -33,7 +33,7 @@ def test_spans_of_several_services_make_one_trace() -> None:
     request = coordinator.begin("generate")
     start_ns = time.monotonic_ns()
     verify = verifier.record("verify", request.context, start_ns, start_ns + 1000, {"pilotfish.round.accepted": 2})
-    verifier.record("pass", verify, start_ns + 100, start_ns + 900)
+    verifier.record("pass", verify.context, start_ns + 100, start_ns + 900)
     request.end()
     (generate,) = here.get_finished_spans()
     verified, passed = there.get_finished_spans()
