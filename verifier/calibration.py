@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,9 @@ from verifier.cost import CostCurve, PassShape, knots_up_to
 _log = logging.getLogger(__name__)
 
 REPEATS: Final = 3
-BUDGET_S: Final = 10.0  # of measuring; what is not reached by then is extrapolated
+BUDGET_S: Final = 10.0  # of measuring; what does not fit in is inferred
+FAR: Final = 4  # every so many knots are measured first, so that of a slow machine too the whole curve is known
+FAR_SHARE: Final = 0.5  # of the budget, for these
 CONTEXTS: Final = (32, 512)  # tokens of context a sequence is measured with
 SPREAD: Final = 8  # most sequences that a grid point is divided into
 
@@ -53,16 +55,19 @@ def measure(
     curve = CostCurve(knots_up_to(max_positions))
     shapes: list[PassShape] = []
     seconds: list[float] = []
-    grid = list(_grid(curve.knots, num_pages * page_size, page_size))
-    end_s = clock() + BUDGET_S
-    for done, shape in enumerate(grid):
-        if shapes and clock() > end_s:
-            _log.info("passes of more than %d positions are not measured but extrapolated", shapes[-1].num_positions)
-            break
+    far, near = _grid(curve.knots, num_pages * page_size, page_size)
+    start_s = clock()
+    for done, shape in enumerate([*far, *near]):
+        left_s = BUDGET_S * (FAR_SHARE if done < len(far) else 1.0) - (clock() - start_s)
+        if shapes and left_s < _expected_s(shape, shapes, seconds):
+            continue
         took = sorted(_time(backend, shape, page_size, clock) for _ in range(REPEATS + 1))[:REPEATS]
         shapes += [shape] * len(took)
         seconds += took
-        progress("measuring passes", done + 1, len(grid))
+        progress("measuring passes", done + 1, len(far) + len(near))
+    most = max(shape.num_positions for shape in shapes)
+    if most < curve.knots[-1]:
+        _log.info("passes of more than %d positions are not measured but extrapolated", most)
     curve.fit(shapes, seconds)
     return curve
 
@@ -75,14 +80,26 @@ def simulated(table: TableFile, max_positions: int) -> CostCurve:
     return curve
 
 
-def _grid(knots: Sequence[int], num_slots: int, page_size: int) -> Iterator[PassShape]:
-    for positions in knots:
+def _grid(knots: Sequence[int], num_slots: int, page_size: int) -> tuple[list[PassShape], list[PassShape]]:
+    """Shapes that lie far apart, and those in between."""
+    far: list[PassShape] = []
+    near: list[PassShape] = []
+    for number, positions in enumerate(knots):
         for num_sequences in sorted({1, min(positions, SPREAD)}):
             for context in CONTEXTS:
                 rows = -(-positions // num_sequences)
                 needed = num_sequences * (-(-(context + rows) // page_size)) * page_size
                 if needed <= num_slots:
-                    yield PassShape(positions, num_sequences, context * num_sequences)
+                    is_far = num_sequences == 1 and context == CONTEXTS[0] and number % FAR == 0
+                    (far if is_far else near).append(PassShape(positions, num_sequences, context * num_sequences))
+    return far, near
+
+
+def _expected_s(shape: PassShape, shapes: Sequence[PassShape], seconds: Sequence[float]) -> float:
+    """What measuring a shape takes if it is as long, by position, as the nearest one below that was measured."""
+    below = [(known.num_positions, took) for known, took in zip(shapes, seconds, strict=True)]
+    positions, took = max(each for each in below if each[0] <= shape.num_positions)
+    return (REPEATS + 1) * took * shape.num_positions / positions
 
 
 @torch.inference_mode()

@@ -3,8 +3,8 @@
 The curve is piecewise linear over fixed knots in the number of positions, so a flat stretch, a step or a late
 flattening (a mixture of experts) survives. Context and the number of sequences add to it linearly. Each pass corrects
 the whole curve in proportion, and the knots around its own number of positions: a Kalman filter whose state drifts
-slowly and whose surprises are clipped, so that one pass disturbed by the machine does not bend the curve. It is made
-non-decreasing when it is read.
+slowly and whose surprises are clipped, so that one pass disturbed by the machine does not bend the curve. A curve that
+falls would make positions free: after every step it is brought to the nearest one that does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,9 @@ NOISE = 0.05  # of a pass, relative: what repeats of one shape differ by
 DRIFT = 0.002  # of one knot from pass to pass, relative
 COMMON_DRIFT = 0.01  # of the whole curve from pass to pass, relative: the machine became slower or faster
 CLIP = 3.0  # surprises beyond so many standard deviations count as so many
-FORMAT_VERSION = 1
+UNKNOWN = 0.5  # from a knot to the next beyond all passes that were measured, relative: how far off that may be
+MIN_S = 1e-6  # no pass is shorter
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class CostCurve:
         self._covariance: Array = np.zeros((size, size))
         self._num_observed = 0
         self._last_shape: PassShape | None = None
+        self._has_dropped = False  # the last pass
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -70,25 +73,30 @@ class CostCurve:
         rows = np.array([self._features(shape) for shape in shapes])
         target = np.array(seconds)
         weight = 1.0 / target  # relative errors count alike
-        bends = self._bends() * (1e-3 / float(np.median(target)))
-        matrix = np.vstack([rows * weight[:, None], bends])
-        wanted = np.concatenate([np.ones(len(target)), np.zeros(len(bends))])
-        self._state = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
-        self._state[-2:] = np.maximum(self._state[-2:], 0.0)
         scale = float(np.median(target))
+        matrix = np.vstack([rows * weight[:, None], self._bends() * (1e-3 / scale)])
+        wanted = np.concatenate([np.ones(len(target)), np.zeros(len(matrix) - len(target))])
+        self._state = _least_squares(matrix, wanted, size=len(self.knots))
+        measured = ((rows * weight[:, None]) ** 2).sum(0)[:-2]
+        self._rise(measured + 1e-9 * measured.max())
         self._covariance = np.eye(len(self._state)) * (DRIFT * 4 * scale) ** 2
         self._covariance += NOISE**2 * np.outer(self._state, self._state)
+        beyond = int(np.flatnonzero(measured)[-1]) + 1
+        for knot in range(beyond, len(self.knots)):
+            self._covariance[knot:-2, knot:-2] += (UNKNOWN * self._state[knot]) ** 2  # and all further ones with it
         self._num_observed = len(target)
 
     def observe(self, shape: PassShape, seconds: float) -> None:
-        """Take in one pass. The first pass after a change of shape is dropped: it pays for caches and compilation."""
+        """Take in one pass; not the first after a change of shape where it seems to pay for caches and compilation."""
         is_repeat, self._last_shape = shape.num_positions == getattr(self._last_shape, "num_positions", None), shape
         if shape.is_empty or not math.isfinite(seconds) or seconds <= 0.0:
             return
         if not self._num_observed:
             self.fit([shape], [seconds])
             return
-        if not is_repeat and self._num_observed > len(self.knots) and seconds > 2.0 * self.seconds(shape):
+        is_first = not is_repeat and self._num_observed > len(self.knots) and seconds > 2.0 * self.seconds(shape)
+        self._has_dropped = is_first and not self._has_dropped  # where two in a row are slow, passes became slower
+        if self._has_dropped:
             return
         features = self._features(shape)
         predicted = float(features @ self._state)
@@ -99,10 +107,20 @@ class CostCurve:
         variance = float(features @ spread) + (NOISE * scale) ** 2
         limit = CLIP * math.sqrt(variance)
         surprise = min(max(seconds - predicted, -limit), limit)
+        believed = surprise / (seconds - predicted) if seconds != predicted else 1.0  # what was clipped says less
         self._state += spread / variance * surprise
-        self._state[-2:] = np.maximum(self._state[-2:], 0.0)
-        self._covariance -= np.outer(spread, spread) / variance
+        self._covariance -= np.outer(spread, spread) * (believed / variance)
+        self._rise(1.0 / np.maximum(np.diag(self._covariance)[:-2], 1e-18))
         self._num_observed += 1
+
+    def _rise(self, weights: Array) -> None:
+        """Bring the state to the nearest whose curve never falls and whose further terms are not negative.
+
+        Args:
+            weights: how sure each knot is, relative to the others.
+        """
+        self._state[:-2] = np.maximum(_non_decreasing(self._state[:-2], weights), MIN_S)
+        self._state[-2:] = np.maximum(self._state[-2:], 0.0)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +166,7 @@ class CostCurve:
 
     def points(self) -> list[tuple[int, float]]:
         """(positions, seconds) at the knots, for one sequence without context."""
-        return [(knot, float(value)) for knot, value in zip(self.knots, self._values(), strict=True)]
+        return [(knot, float(value)) for knot, value in zip(self.knots, self._state, strict=False)]
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +178,7 @@ class CostCurve:
             "format": FORMAT_VERSION,
             "knots": self.knots,
             "state": self._state.tolist(),
-            "variance": np.diag(self._covariance).tolist(),
+            "covariance": self._covariance.tolist(),
             "observed": self._num_observed,
         }
         temporary.write_text(json.dumps(content))
@@ -177,7 +195,7 @@ class CostCurve:
             return None
         curve = CostCurve(knots)
         curve._state = np.array(content["state"])
-        curve._covariance = np.diag(np.array(content["variance"]))
+        curve._covariance = np.array(content["covariance"])
         curve._num_observed = int(content["observed"])
         return curve
 
@@ -208,11 +226,8 @@ class CostCurve:
             rows.append(row * self.knots[i])
         return np.array(rows) if rows else np.zeros((0, len(self._state)))
 
-    def _values(self) -> Array:
-        return _non_decreasing(self._state[:-2])
-
     def _curve(self) -> Callable[[Array], Array]:
-        knots, values = np.array(self.knots, dtype=np.float64), self._values()
+        knots, values = np.array(self.knots, dtype=np.float64), self._state[:-2].copy()
         slope = float(values[-1] - values[-2]) / float(knots[-1] - knots[-2]) if len(knots) > 1 else 0.0
 
         def curve(positions: Array) -> Array:
@@ -226,13 +241,26 @@ class CostCurve:
         return float(sequences * max(0, shape.num_sequences - 1) + context * shape.num_context_tokens / 1000)
 
 
-def _non_decreasing(values: Iterable[float]) -> Array:
-    """The non-decreasing sequence nearest in squares: pool adjacent violators."""
-    blocks: list[tuple[float, int]] = []
-    for value in values:
-        mean, count = float(value), 1
+def _least_squares(matrix: Array, wanted: Array, size: int) -> Array:
+    """The solution whose terms from `size` on are not negative; those that would be are left out."""
+    kept = list(range(matrix.shape[1]))
+    while True:
+        found = np.zeros(matrix.shape[1])
+        found[kept] = np.linalg.lstsq(matrix[:, kept], wanted, rcond=None)[0]
+        negative = [term for term in kept if term >= size and found[term] < 0.0]
+        if not negative:
+            return found
+        kept = [term for term in kept if term not in negative]
+
+
+def _non_decreasing(values: Array, weights: Array) -> Array:
+    """The non-decreasing sequence nearest in weighted squares: pool adjacent violators."""
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, length
+    for value, given in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, weight, count = value, given, 1
         while blocks and blocks[-1][0] > mean:
-            previous, number = blocks.pop()
-            mean, count = (previous * number + mean * count) / (number + count), number + count
-        blocks.append((mean, count))
-    return np.array([mean for mean, count in blocks for _ in range(count)])
+            before, heavy, number = blocks.pop()
+            mean, weight = (before * heavy + mean * weight) / (heavy + weight), heavy + weight
+            count += number
+        blocks.append((mean, weight, count))
+    return np.array([mean for mean, _, count in blocks for _ in range(count)])

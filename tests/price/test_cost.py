@@ -75,6 +75,33 @@ def test_context_and_sequences_are_told_apart_from_positions() -> None:
     assert curve.seconds(many) - curve.seconds(one) == pytest.approx(7 * 2e-4 + 7.8e-3, rel=0.25)
 
 
+def test_slow_machine_is_noticed_though_no_shape_comes_twice() -> None:
+    """When every pass becomes three times as long, each of another shape, the curve has followed within 60 passes."""
+    curve = measured(SHAPES["roofline"])
+    chance = random.Random(7)
+    for _ in range(60):
+        n = chance.randrange(10, 60)
+        curve.observe(PassShape(n, 16), 0.06 * (1 + 0.03 * chance.gauss(0, 1)))
+    assert curve.seconds(PassShape(16, 16)) == pytest.approx(0.06, rel=0.15)
+
+
+def test_what_was_not_measured_is_not_free() -> None:
+    """Beyond the passes that were measured the curve does not fall, whatever slope noise gave it before."""
+    curve = CostCurve(knots_up_to(512))
+    curve.fit([PassShape(n) for n in (1, 2, 4, 8, 16)], [0.145, 0.144, 0.14, 0.135, 0.129])
+    assert curve.seconds(PassShape(512)) >= curve.seconds(PassShape(16)) == pytest.approx(0.139, rel=0.05)
+
+
+def test_what_was_not_measured_is_soon_learned() -> None:
+    """A first few passes beyond those that were measured say more of such passes than the guess did."""
+    curve = CostCurve(knots_up_to(512))
+    curve.fit([PassShape(n) for n in (1, 2, 4, 8, 16)], [0.1] * 5)
+    for _ in range(4):
+        curve.observe(PassShape(64), 0.4)
+    assert curve.seconds(PassShape(64)) == pytest.approx(0.4, rel=0.2)
+    assert curve.seconds(PassShape(16)) == pytest.approx(0.1, rel=0.3)
+
+
 def test_curve_never_falls() -> None:
     """Whatever was observed, more positions are never predicted to take less time."""
     curve = measured(SHAPES["roofline"], noise=0.3)
