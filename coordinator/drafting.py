@@ -96,7 +96,9 @@ class Drafting:
         except Overloaded:
             self.lose("unread")
             return
-        self.meter = Meter(self._estimator.session(self._kind(peer)), peer.round_trip_us / 1e6)
+        is_judged_by_law = self._admitted.opening.rule is not Rule.MATCH
+        estimator = self._estimator.session(self._kind(peer))
+        self.meter = Meter(estimator, peer.round_trip_us / 1e6, is_judged_by_law=is_judged_by_law)
         self.meter.enter(self._phase)
 
     def enter(self, phase: Phase) -> None:
@@ -140,6 +142,8 @@ class Drafting:
         if session is None or cause is not None:
             self._record.drop(cause or "stale")
             return False
+        if self.meter is not None:
+            self.meter.received(part.draft)
         if part.is_complete and part.round == session.due:
             session.due = None
             self._retry_s = 0.0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coordinator.estimator import Evidence, Phase, SessionEstimator
+from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DrafterLoad
 from pilotfish.price import Profile
 
@@ -23,6 +24,7 @@ class Outlook:
     offered: float  # probability that one comes when it is asked for
     round_trip_s: float  # from a verdict until the draft is at the verifier, less the drafting
     num_rounds: int = 0  # that drafted
+    is_drawn: bool = False  # drafts are drawn by chance and judged by their law
 
     def profile(self, drafter: DrafterLoad, *, may_draft_ahead: bool) -> Profile:
         """What asking for a draft is worth, and how long it takes: for the plan."""
@@ -32,6 +34,7 @@ class Outlook:
             drafter.token_us / 1e6,
             self.round_trip_s,
             may_draft_ahead,
+            self.is_drawn,
         )
 
     def profile_if_offered(self, drafter: DrafterLoad) -> Profile:
@@ -42,33 +45,48 @@ class Outlook:
 class Meter:
     """Measures the drafts of one session at one drafter."""
 
-    def __init__(self, estimator: SessionEstimator, round_trip_s: float) -> None:
+    def __init__(self, estimator: SessionEstimator, round_trip_s: float, *, is_judged_by_law: bool = False) -> None:
         """Measure from now on.
 
         Args:
             estimator: of the session.
             round_trip_s: a first guess.
+            is_judged_by_law: a node that was drawn from a q is kept by what p and q say of it, not by equality.
         """
         self._estimator = estimator
         self._round_trip_s = round_trip_s
         self._num_offered = self._num_asked = OFFER_WEIGHT
         self._num_rounds = 0
+        self._is_judged_by_law = is_judged_by_law
+        self._is_drawn = False
 
     def outlook(self, num_depths: int) -> Outlook:
         """What is known now."""
         offered = self._num_offered / self._num_asked
-        return Outlook(self._estimator.survival(num_depths), offered, self._round_trip_s, self._num_rounds)
+        survival = self._estimator.survival(num_depths)
+        return Outlook(survival, offered, self._round_trip_s, self._num_rounds, self._is_drawn)
 
     def enter(self, phase: Phase) -> None:
         """What is drafted from now on is of this phase."""
         self._estimator.enter(phase)
+
+    def received(self, draft: Draft) -> None:
+        """Nodes have come."""
+        self._is_drawn = self._is_drawn or (self._is_judged_by_law and any(q is not None for q in draft.q))
 
     def answered(self, num_nodes: int) -> None:
         """An answer to a request for a draft is complete, with so many nodes."""
         self._num_asked = OFFER_MEMORY * self._num_asked + 1.0
         self._num_offered = OFFER_MEMORY * self._num_offered + (num_nodes > 0)
 
-    def decided(self, gamma: int, nodes: Sequence[int], committed: Sequence[int], end: DraftEnd | None) -> None:
+    def decided(
+        self,
+        gamma: int,
+        nodes: Sequence[int],
+        committed: Sequence[int],
+        end: DraftEnd | None,
+        num_overtaken: int = 0,
+    ) -> None:
         """What became of a draft: its chain of tokens beside those that were committed from its position on.
 
         A node counts as kept where the token at its place is its own: so drafts that came late count too, as far as
@@ -79,7 +97,14 @@ class Meter:
             nodes: tokens of the chain that came.
             committed: tokens from the draft's position on.
             end: why no more nodes came; None: not known.
+            num_overtaken: places that had been committed before its verdict, by running on or because it came late. Of
+                drafts that are judged by their law such a place says nothing.
         """
+        if self._is_drawn:
+            gamma, nodes, committed = gamma - num_overtaken, nodes[num_overtaken:], committed[num_overtaken:]
+            if not committed:
+                self.ran_free(num_overtaken)
+                return
         if not nodes:
             return
         num_kept = next(

@@ -26,6 +26,7 @@ class Profile:
     token_s: float  # its time per node
     round_trip_s: float  # from a verdict until the request reaches the drafter, and from the draft until the verifier
     may_draft_ahead: bool = False  # its drafter goes on with its likeliest line while a draft is verified
+    is_drawn: bool = False  # by chance, and judged by their law: tokens committed meanwhile are seldom its drafts'
 
     def away_s(self, gamma: int) -> float:
         """From a verdict until the next draft of `gamma` tokens is there."""
@@ -106,6 +107,9 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
     A drafter that goes on while its draft is verified has guessed the bonus too. With probability s_{γ+1} all of it
     was right; then the next draft, of n nodes, lies there at once, and again with probability s_{γ+n+2} / s_{γ+1}.
 
+    Where drafts are drawn by chance and judged by their law, what is committed meanwhile is drawn independently of them
+    and seldom the same: such a session does not run on.
+
     Args:
         profile: of the session.
         plan: of its verifier.
@@ -119,7 +123,7 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
     best, best_worth, last_worth = Choice(0, 1), 1.0 - plan.price, -math.inf
     if last is not None and not last.gamma:
         last_worth = best_worth
-    for passes in range(1, MAX_PASSES + 1):
+    for passes in range(1, most_passes(profile) + 1):
         spare_s = passes * plan.period_s - plan.pass_s - profile.away_s(0)
         fitting = _num_fitting(spare_s, profile.token_s, max_gamma)
         if last is not None and passes == last.passes and passes <= last.gamma <= fitting:
@@ -131,6 +135,11 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
             break  # more passes would only delay it
     is_kept = last is not None and last_worth + KEEP_GAIN * max(1.0, best_worth) >= best_worth
     return last if last is not None and is_kept else best
+
+
+def most_passes(profile: Profile) -> int:
+    """From one draft of the session to its next."""
+    return 1 if profile.is_drawn else MAX_PASSES
 
 
 class _Cycle(NamedTuple):

@@ -14,8 +14,8 @@ from pilotfish.price import Profile
 
 MAX_CLASSES = 8
 NUM_TYPICAL = 8  # members whose mean stands for a class
-Class = tuple[float, ...]  # survival of the first node and of one further down, times, depth, drafts ahead
-WEIGHTS = np.array([1 / 12, 1 / 12, 1 / 20, 1 / 40, 1.0, 1.0])  # of the differences between classes
+Class = tuple[float, ...]  # survival of the first node and of one further down, times, depth, drafts ahead, is drawn
+WEIGHTS = np.array([1 / 12, 1 / 12, 1 / 20, 1 / 40, 1.0, 1.0, 1.0])  # of the differences between classes
 
 
 @dataclass(slots=True)
@@ -97,6 +97,7 @@ def _class(profile: Profile) -> Class:
         _band(profile.token_s),
         depth,
         profile.may_draft_ahead,
+        profile.is_drawn,
     )
 
 

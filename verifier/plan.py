@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pilotfish.price import MAX_PASSES, Plan, Profile
+from pilotfish.price import MAX_PASSES, Plan, Profile, most_passes
 from verifier.crowd import Crowd
 
 Array = NDArray[np.float64]
@@ -124,6 +124,7 @@ class _Table:
     drawn_s: Array  # [K] without: a line that goes on does not lose what is a hair late
     log_rate: Array  # [K] of a node beyond the measured depths
     is_ahead: NDArray[np.bool_]  # [K] its drafter drafts ahead
+    most_passes: Indices  # [K] from one of its drafts to the next
     max_gamma: int
     is_alone: bool
 
@@ -147,6 +148,7 @@ class _Table:
             drawn_s=np.array([profile.token_s for profile, _ in classes]),
             log_rate=log_rate,
             is_ahead=np.array([profile.may_draft_ahead and depth > 0 for profile, _ in classes]),
+            most_passes=np.array([most_passes(profile) for profile, _ in classes]),
             max_gamma=depth,
             is_alone=sum(count for _, count in classes) == 1,
         )
@@ -280,7 +282,7 @@ def _answers(
         if ahead is not None:
             found = _with_ahead(table, found, n, ahead, share)
         worth = (found.tokens - price * found.positions) / found.length
-        is_better = (n >= k) & (worth > best + 1e-9)
+        is_better = (n >= k) & (k <= table.most_passes) & (worth > best + 1e-9)
         best = np.where(is_better, worth, best)
         gamma, passes = np.where(is_better, n, gamma), np.where(is_better, k, passes)
         tokens = np.where(is_better, found.tokens, tokens)

@@ -20,6 +20,7 @@ def write_profile(profile: Profile) -> verifier_pb2.Profile:
         token_us=microseconds(round(1e6 * profile.token_s)),
         round_trip_us=microseconds(round(1e6 * profile.round_trip_s)),
         may_draft_ahead=profile.may_draft_ahead,
+        is_drawn=profile.is_drawn,
     )
 
 
@@ -32,6 +33,7 @@ def read_profile(proto: verifier_pb2.Profile) -> Profile:
         token_s=proto.token_us / 1e6,
         round_trip_s=proto.round_trip_us / 1e6,
         may_draft_ahead=proto.may_draft_ahead,
+        is_drawn=proto.is_drawn,
     )
 
 

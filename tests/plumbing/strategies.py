@@ -80,7 +80,12 @@ def profiles(draw: Any) -> Profile:
     survival = sorted(draw(st.lists(st.integers(0, 255), max_size=16)), reverse=True)
     start_s, token_s, round_trip_s = (draw(u32) / 1e6 for _ in range(3))
     return Profile(
-        tuple(value / 255 for value in survival), start_s, token_s, round_trip_s, may_draft_ahead=draw(st.booleans())
+        tuple(value / 255 for value in survival),
+        start_s,
+        token_s,
+        round_trip_s,
+        may_draft_ahead=draw(st.booleans()),
+        is_drawn=draw(st.booleans()),
     )
 
 

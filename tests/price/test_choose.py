@@ -40,6 +40,18 @@ def test_runs_on_where_a_draft_takes_longer_than_a_pass() -> None:
     assert choice.gamma == 6
 
 
+def test_drawn_drafts_are_waited_for_or_not_asked_for() -> None:
+    """A session whose drafts are drawn and judged by their law is held for them, or runs free."""
+    chance = random.Random(4)
+    held = 0
+    for _ in range(200):
+        profile, plan = replace(random_profile(chance), is_drawn=True), replace(PLAN, period_s=1.0 + chance.random())
+        choice = choose(profile, plan, 16, last=Choice(4, 3))
+        assert choice.is_held or not choice.gamma
+        held += choice.is_held
+    assert 0 < held < 200
+
+
 def test_runs_free_where_nobody_should_draft() -> None:
     """Under a plan without drafts, and where no node is worth its price, γ is 0."""
     assert choose(profile_of(0.9), Plan.plain(4, 1.0), 16) == Choice(0, 1)

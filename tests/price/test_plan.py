@@ -57,6 +57,17 @@ def test_promise_is_what_the_answers_come_to(num_sessions: int, round_trip_s: fl
     assert pass_s == pytest.approx(plan.pass_s, rel=1e-6)
 
 
+@pytest.mark.parametrize("round_trip_s", [0.0, 0.6, 2.0])
+def test_drawn_drafts_take_no_turns(round_trip_s: float) -> None:
+    """Where drafts are drawn and judged by their law the plan counts on nobody running on."""
+    profile = replace(profile_of(0.85, round_trip_s=round_trip_s), is_drawn=True)
+    plan = solve([profile] * 16, roofline(64), 16, slack=NO_SLACK)
+    assert plan.kind <= 1
+    gamma, passes, _ = choose(profile, plan, 16)
+    assert passes == 1
+    assert 16 * profile.tokens(gamma, 1) / plan.period_s == pytest.approx(plan.tokens_per_s, rel=1e-6)
+
+
 def test_never_promises_less_than_plain_decoding() -> None:
     """For 60 random crowds the plan promises at least what running free gives."""
     chance = random.Random(6)
