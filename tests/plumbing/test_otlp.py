@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 
 from pilotfish.errors import ConfigurationError
@@ -14,11 +12,7 @@ from pilotfish.telemetry import Attribute, Metric, Telemetry
 from pilotfish.tracing import NoTracer
 from tests.plumbing.collector import collect
 
-HAS_HTTP = find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-PROTOCOLS = [
-    "grpc",
-    pytest.param("http/protobuf", marks=pytest.mark.skipif(not HAS_HTTP, reason="installed before this: make setup")),
-]
+PROTOCOLS = ["grpc", "http/protobuf"]
 
 
 @pytest.fixture(autouse=True)
