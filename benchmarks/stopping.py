@@ -93,7 +93,11 @@ class Replay:
             return
         line.observe(here.confidences[:num_drafted], num_kept)
         if num_drafted:
-            replay.estimator.observe(Evidence.of_round(num_drafted, num_drafted, num_kept))
+            evidence = Evidence.of_round(num_drafted, num_drafted, num_kept)
+            if num_kept == num_drafted < gamma:
+                last_told = here.confidences[min(num_steps, gamma) - 1]
+                evidence = evidence.with_undrawn(line.calibration.probability(last_told))
+            replay.estimator.observe(evidence)
 
     def _worth(self, survival: Sequence[float], gamma: int) -> float:
         return (1.0 + sum(survival[:gamma]) - self.price * (gamma + 1)) / self._time(gamma)

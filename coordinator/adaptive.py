@@ -50,7 +50,10 @@ class AdaptivePolicy:
         plan, choice, is_for_target = _answer(profile, snapshot, cap.gamma)
         if choice.gamma:
             reason = "target" if is_for_target else _why(profile, plan, choice.gamma, cap)
-            return _deepened(choice, outlook, cap, reason)
+            decision = _deepened(choice, outlook, cap, reason)
+            return (
+                decision if decision.reason == "explore" or choice.ahead else _priced(decision, profile, plan, snapshot)
+            )
         return self._without_waiting(snapshot, outlook, plan, cap)
 
     def _without_waiting(self, snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Decision:
@@ -61,7 +64,7 @@ class AdaptivePolicy:
         pass_us = load.pass_us or 1
         if drafter.start_us + drafter.token_us * cap.gamma <= FREE_SHARE * pass_us:
             gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
-            return Decision(gamma, reason, is_held=False)
+            return Decision(gamma, reason, is_held=False, price=price)
         if snapshot.chance < _explore_share(load, outlook):
             return Decision(min(EXPLORE_GAMMA, cap.gamma), "explore", is_held=False)
         return Decision(0, reason)
@@ -139,6 +142,20 @@ def _deepened(choice: Choice, outlook: Outlook, cap: Decision, reason: Reason) -
     if choice.gamma < cap.gamma and outlook.num_rounds % EXPLORE_DEEPER == EXPLORE_DEEPER - 1:
         return Decision(choice.gamma + 1, "explore", is_held=choice.is_held, choice=choice)
     return Decision(choice.gamma, reason, is_held=choice.is_held, choice=choice)
+
+
+def _priced(decision: Decision, profile: Profile, plan: Plan, snapshot: Snapshot) -> Decision:
+    """The decision with what nodes must be worth once the drafter knows how sure it is of them.
+
+    The time of a step is worth what the session gets in it, as far as anybody waits: for a session that runs on nobody
+    does, and of the sessions that are held a pass waits for the last, which is each of them equally often.
+    """
+    step_price = 0.0
+    if decision.is_held and profile.token_s > 0.0:
+        period_s = plan.pass_s + profile.away_s(decision.gamma)
+        num_sessions = max(1, snapshot.verifier.num_sessions)
+        step_price = profile.token_s * profile.tokens(decision.gamma, 1) / period_s / num_sessions
+    return decision._replace(price=plan.price, step_price=step_price)
 
 
 def _why(profile: Profile, plan: Plan, gamma: int, cap: Decision) -> Reason:

@@ -11,7 +11,7 @@ from coordinator.outlook import Meter
 from coordinator.peers import DrafterPeer, Inbox
 from coordinator.record import Record
 from coordinator.roster import Roster
-from coordinator.sessions import UNLIMITED, Committed, DrafterSession, Tempo
+from coordinator.sessions import ANYTHING, UNLIMITED, Committed, DrafterSession, Tempo, Worth
 from pilotfish.errors import Overloaded
 from pilotfish.messages import DrafterLoad, DraftPart, Refusal, Rule, TraceContext
 
@@ -114,12 +114,22 @@ class Drafting:
         speculator = opening.speculator or (info.speculators[0] if info and info.speculators else "")
         return Kind.of(model, speculator, self._admitted.request.workload, opening.sampling.temperature)
 
-    def ask(self, number: int, gamma: int, trace: TraceContext | None, *, goes_on: bool = False) -> None:
-        """Ask for nodes, as `DrafterSession.propose` has it."""
+    def ask(
+        self,
+        number: int,
+        gamma: int,
+        trace: TraceContext | None,
+        *,
+        goes_on: bool = False,
+        worth: Worth = ANYTHING,
+    ) -> None:
+        """Ask for nodes, as `DrafterSession.propose` has it; what confidence is worth is known here."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
         self._asked_s = asyncio.get_running_loop().time()
         try:
-            self.session.propose(number, gamma, trace, goes_on=goes_on)
+            if worth != ANYTHING and self.meter is not None:
+                worth = worth._replace(calibration=self.meter.calibration)
+            self.session.propose(number, gamma, trace, goes_on=goes_on, worth=worth)
         except Overloaded:  # it has not read for so long that no more can wait for it
             self.lose("unread")
 

@@ -20,13 +20,16 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from coordinator.calibration import Line
+from pilotfish.confidence import Calibration
+
 FIRST_RATE = 0.7  # of the first node, before anything is known: optimistic, so that it is tried
 FIRST_WEIGHT = 2.0  # trials that guess is worth
 MIN_RATE = 0.01  # no session is surer than this and its complement
 FADE_TOKENS = 5  # tokens without a draft that make a session's rounds as old as one round does
 FADE_MEMORY = 0.95  # however long its rounds count
 WAY_GAIN = 0.5  # nats by which another way must have been better
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,14 @@ class Evidence:
         did_fail = num_accepted < num_drafted or (num_drafted < num_asked and not is_cut_by_time)
         return Evidence(kept + (0.0,) * did_fail, kept + (1.0,) * did_fail)
 
+    def with_undrawn(self, rate: float) -> Evidence:
+        """The round with a node more, which was not drawn for being so unlikely: drawn ones alone would flatter.
+
+        Args:
+            rate: at which such nodes hold, as their confidence or that of the last node drawn has it.
+        """
+        return Evidence((*self.num_kept, rate), (*self.num_tried, 1.0))
+
     @staticmethod
     def of_probabilities(rates: tuple[float, ...]) -> Evidence:
         """Every node's own probability of being kept, given its parent: evidence even below a rejection."""
@@ -148,6 +159,7 @@ class KindState:
     counts: Counts
     losses: list[float]  # by way: decayed log loss of what it foretold
     best_way: int
+    line: Line = field(default_factory=Line)  # from confidence to acceptance
 
     def judge(self, losses: list[float], memory: float) -> None:
         """So badly did each way foretell a round."""
@@ -189,7 +201,12 @@ class Estimator:
         """Write all counts to a file, whole or not at all."""
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         kinds = [
-            {"kind": [*kind[:-1], kind.phase.value], "kept": state.counts.kept, "tried": state.counts.tried}
+            {
+                "kind": [*kind[:-1], kind.phase.value],
+                "kept": state.counts.kept,
+                "tried": state.counts.tried,
+                "line": state.line.numbers,
+            }
             for kind, state in self._kinds.items()
         ]
         temporary.write_text(json.dumps({"format": FORMAT_VERSION, "kinds": kinds}))
@@ -205,7 +222,9 @@ class Estimator:
                 drafter, speculator, workload, band, phase = entry["kind"]
                 counts = Counts([kept / 2 for kept in entry["kept"]], [tried / 2 for tried in entry["tried"]])
                 kind = Kind(str(drafter), str(speculator), str(workload), int(band), Phase(phase))
-                self._state(kind).counts = counts
+                state = self._state(kind)
+                state.line.restore(entry["line"], sureness=0.5)
+                state.counts = counts
         except (OSError, ValueError, KeyError, TypeError):
             return False
         return True
@@ -264,6 +283,15 @@ class SessionEstimator:
             own.expected = memory * own.expected + expected
             own.tried = memory * own.tried + tried
         kind.counts.add_bounded(evidence, weights.kind_memory)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What a drafter's confidence is worth in drafts of this kind."""
+        return self._kind.line.calibration
+
+    def calibrate(self, confidences: Sequence[float], num_kept: int) -> None:
+        """Learn what confidences were worth, as `Line.observe` has it."""
+        self._kind.line.observe(confidences, num_kept)
 
     def fade(self, num_tokens: int) -> None:
         """So many tokens were committed without a draft: what was known of the session's drafts grows old.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coordinator.estimator import Evidence, Phase, SessionEstimator
+from pilotfish.confidence import Calibration
 from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DrafterLoad
 from pilotfish.price import Profile
@@ -74,6 +75,11 @@ class Meter:
         """Nodes have come."""
         self._is_drawn = self._is_drawn or (self._is_judged_by_law and any(q is not None for q in draft.q))
 
+    @property
+    def calibration(self) -> Calibration:
+        """What the drafter's confidence is worth, for it to stop by."""
+        return self._estimator.calibration
+
     def answered(self, num_nodes: int) -> None:
         """An answer to a request for a draft is complete, with so many nodes."""
         self._num_asked = OFFER_MEMORY * self._num_asked + 1.0
@@ -86,6 +92,7 @@ class Meter:
         committed: Sequence[int],
         end: DraftEnd | None,
         num_overtaken: int = 0,
+        confidences: Sequence[float] = (),
     ) -> None:
         """What became of a draft: its chain of tokens beside those that were committed from its position on.
 
@@ -99,9 +106,11 @@ class Meter:
             end: why no more nodes came; None: not known.
             num_overtaken: places that had been committed before its verdict, by running on or because it came late. Of
                 drafts that are judged by their law such a place says nothing.
+            confidences: of the nodes, as far as the drafter says, and of one that it did not draw for its price.
         """
         if self._is_drawn:
             gamma, nodes, committed = gamma - num_overtaken, nodes[num_overtaken:], committed[num_overtaken:]
+            confidences = confidences[num_overtaken:]
             if not committed:
                 self.ran_free(num_overtaken)
                 return
@@ -115,9 +124,11 @@ class Meter:
         num_drafted = len(nodes) if is_decided or num_kept == len(nodes) else num_kept
         is_cut_by_time = end is None or end in CUT_BY_TIME or num_kept < len(nodes)
         self._num_rounds += 1
-        self._estimator.observe(
-            Evidence.of_round(gamma, num_drafted, num_kept, is_cut_by_time=is_cut_by_time and not is_decided)
-        )
+        self._estimator.calibrate(confidences[:num_drafted], num_kept)
+        evidence = Evidence.of_round(gamma, num_drafted, num_kept, is_cut_by_time=is_cut_by_time and not is_decided)
+        if end is DraftEnd.SURVIVAL and num_kept == len(nodes) and confidences:
+            evidence = evidence.with_undrawn(self.calibration.probability(confidences[-1]))
+        self._estimator.observe(evidence)
 
     def ran_free(self, num_tokens: int) -> None:
         """So many tokens were committed without a draft."""

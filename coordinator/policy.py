@@ -53,6 +53,8 @@ class Decision(NamedTuple):
     reason: Reason
     is_held: bool = True  # until its draft is there; else it runs free meanwhile, and the draft's tail is used
     choice: Choice | None = None  # by the price; None: for another reason
+    price: float = 0.0  # tokens a node must be worth to be drawn, as the drafter sees it; 0: every node is
+    step_price: float = 0.0  # tokens a further draft step must be worth beyond that
 
 
 class Policy(Protocol):

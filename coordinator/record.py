@@ -41,6 +41,9 @@ class RoundUnderway:
     is_held: bool = True  # the session is, until the draft is there
     patience_us: int = 0  # for how long, at the most, and after the round's verdict for the next draft
     tokens: list[int] = field(default_factory=list)  # of the nodes forwarded, where they form a chain
+    confidences: list[float] = field(
+        default_factory=list
+    )  # of those nodes, and of one it did not draw, as far as it says
     end: DraftEnd | None = None  # why no more nodes came; None: not known
     guess: int | None = None  # of the token that follows its draft, where the drafter went on
 

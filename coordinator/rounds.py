@@ -261,7 +261,8 @@ class RoundLoop:
         guess = [] if round_.guess is None else [round_.guess]
         committed = self._committed.tokens[round_.position :]
         num_overtaken = verdict.position - round_.position if verdict.num_drafted else len(committed)
-        meter.decided(round_.gamma + len(guess), [*round_.tokens, *guess], committed, round_.end, num_overtaken)
+        nodes = [*round_.tokens, *guess]
+        meter.decided(round_.gamma + len(guess), nodes, committed, round_.end, num_overtaken, round_.confidences)
 
     def _compare(self, round_: RoundUnderway, verdict: Verdict, took_ns: int) -> None:
         """Count the verdict of a session that speculates beside plain decoding; the first one read the prompt."""

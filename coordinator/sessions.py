@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from coordinator.peers import DrafterPeer, Inbox, VerifierPeer
 from coordinator.record import RoundUnderway
+from pilotfish.confidence import Calibration
 from pilotfish.draft import Draft
 from pilotfish.errors import Overloaded
 from pilotfish.messages import Close, DraftPart, DraftRequest, Open, TraceContext, Work
@@ -225,6 +226,17 @@ class VerifierSession:
             self.peer.send(Close(self.id, self.incarnation, trace))
 
 
+class Worth(NamedTuple):
+    """What nodes must be worth to be drawn, as `DraftRequest` has it."""
+
+    price: float = 0.0
+    step_price: float = 0.0
+    calibration: Calibration | None = None
+
+
+ANYTHING: Final = Worth()  # as many nodes as can be are of use
+
+
 class DrafterSession:
     """The session at a drafter: at most one draft is due at a time. One that goes on answers several requests."""
 
@@ -278,7 +290,15 @@ class DrafterSession:
         info = self.peer.info
         return info.max_nodes if info is not None and info.max_nodes else UNLIMITED
 
-    def propose(self, number: int, gamma: int, trace: TraceContext | None, *, goes_on: bool) -> None:
+    def propose(
+        self,
+        number: int,
+        gamma: int,
+        trace: TraceContext | None,
+        *,
+        goes_on: bool,
+        worth: Worth,
+    ) -> None:
         """Ask for nodes below what is committed, and tell what was committed since the last time.
 
         Args:
@@ -286,6 +306,7 @@ class DrafterSession:
             gamma: most nodes on a path.
             trace: of the round.
             goes_on: nodes that still come of the requests before are of use too.
+            worth: what nodes must be worth to be drawn.
         """
         position = self._committed.position
         if not goes_on:
@@ -308,6 +329,9 @@ class DrafterSession:
                 gamma=gamma,
                 deadline_us=self._tempo.deadline_us,
                 trace=trace,
+                price=worth.price,
+                step_price=worth.step_price,
+                calibration=worth.calibration,
             )
         )
 

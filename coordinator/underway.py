@@ -11,7 +11,7 @@ from coordinator.drafting import Drafting
 from coordinator.line import NO_LEAD, Lead, Line
 from coordinator.policy import Decision
 from coordinator.record import Record, RoundUnderway
-from coordinator.sessions import Committed
+from coordinator.sessions import ANYTHING, Committed, Worth
 from coordinator.verifying import Verifying
 from pilotfish.messages import DraftEnd, DraftPart, Round, Verdict
 
@@ -66,7 +66,8 @@ class Underway:
         num_levels = start.lead.num_levels(gamma)
         if start.lead.num_nodes:
             self._line = Line(position, start.lead, position + gamma + 1, position + num_levels)
-        self._drafting.ask(round_.number, num_levels, round_.trace)
+        worth = ANYTHING if start.lead.num_nodes else Worth(start.decision.price, start.decision.step_price)
+        self._drafting.ask(round_.number, num_levels, round_.trace, worth=worth)
         if self._drafting.session is None:
             self.end_draft()
 
@@ -138,6 +139,8 @@ class Underway:
             if part.first_node > round_.num_nodes or part.is_complete:
                 self.end_draft()
             return
+        if len(round_.confidences) == round_.num_nodes:
+            round_.confidences += part.confidences
         if part.draft.tokens:
             round_.num_nodes += len(part.draft.tokens)
             round_.draft_end_ns = self._record.clock()

@@ -419,6 +419,7 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
         self.opens: list[Open] = []
         self.requests: list[DraftRequest] = []
         self.is_by_node = False
+        self.confidence: float | None = None  # in every node; None: it does not say
         self.delay_s = 0.0
         self.is_frozen = False  # answers later, when it is thawed
         self.mangle: Callable[[list[Any]], list[Any]] = lambda answers: answers
@@ -506,11 +507,19 @@ class FakeDrafter(FakePeer, drafter_pb2_grpc.DrafterServicer):
 
     def parts(self, request: DraftRequest, draft: Tree) -> list[DraftPart]:
         end = DraftEnd.GAMMA if len(draft) else DraftEnd.NO_MATCH
-        part = DraftPart(request.session, request.position, request.round, 0, draft, True, end)
+        told = () if self.confidence is None else (self.confidence,) * len(draft)
+        part = DraftPart(request.session, request.position, request.round, 0, draft, True, end, confidences=told)
         if not self.is_by_node or not len(draft):
             return [part]
         return [
-            replace(part, first_node=first, draft=node, is_complete=first == len(draft) - 1, end=None)
+            replace(
+                part,
+                first_node=first,
+                draft=node,
+                is_complete=first == len(draft) - 1,
+                end=None,
+                confidences=told[first : first + 1],
+            )
             for first, node in draft.parts(1)
         ]
 

@@ -180,3 +180,40 @@ def test_a_target_outlives_saturation() -> None:
 def test_poor_drafts_keep_no_target() -> None:
     """A session whose drafts never hold drafts nothing however far it is behind: plain decoding is its fastest."""
     assert paced(-1.0, 1.0, alpha=0.01).gamma == 0
+
+
+def test_drafter_is_told_what_nodes_must_be_worth() -> None:
+    """A node must be worth the price as the objective weighs it; a round that explores, or γ by wish, has none."""
+    load = replace(IDLE, num_sessions=8, plan=Plan(0.3, 0.08, 0.04, 100.0, 1))
+    policy = AdaptivePolicy()
+    balanced, latency = (
+        policy.decide(replace(snapshot(0.8, load=load), objective=objective))
+        for objective in (Objective.BALANCED, Objective.LATENCY)
+    )
+    assert (balanced.price, latency.price) == (0.3, 0.15)
+    assert policy.decide(snapshot(wishes=Speculation(gamma=4))).price == 0.0
+    assert policy.decide(replace(snapshot(0.05, token_us=20_000), chance=0.0)).price == 0.0
+    deeper = replace(snapshot(0.6), outlook=Outlook(survival(0.6), 1.0, 0.0005, num_rounds=23))
+    assert (policy.decide(deeper).reason, policy.decide(deeper).price) == ("explore", 0.0)
+
+
+def test_step_is_worth_the_tokens_of_its_time() -> None:
+    """A lone session that waits gets E(γ) tokens a round; with others it is the last to wait for less often."""
+    decision = AdaptivePolicy().decide(snapshot(0.8))
+    period_us = PASS_US + 200 + 500 + decision.gamma * 2_000
+    expected = 1.0 + sum(survival(0.8)[: decision.gamma])
+    assert decision.is_held
+    assert decision.step_price == pytest.approx(2_000 * expected / period_us, rel=1e-6)
+    crowd = replace(IDLE, num_sessions=4, plan=Plan(0.05, 0.08, 0.04, 100.0, 1))
+    beside = AdaptivePolicy().decide(snapshot(0.8, load=crowd))
+    assert beside.is_held
+    assert 0.0 < beside.step_price < decision.step_price / 2
+
+
+def test_time_of_a_drafter_that_nobody_waits_for_is_worth_nothing() -> None:
+    """A session that runs on loses nothing to its drafter's steps; nodes must be worth their positions all the same."""
+    decision = AdaptivePolicy().decide(snapshot(0.8, offered=0.02, token_us=0, round_trip_s=0.003))
+    assert decision.gamma > 0
+    assert not decision.is_held
+    assert decision.step_price == 0.0
+    assert decision.price > 0.0

@@ -88,11 +88,13 @@ def test_priors_persist(tmp_path: Path) -> None:
     session = estimator.session(KIND)
     for _ in range(100):
         session.observe(Evidence.of_round(2, 2, 0))
+        session.calibrate((2.0, 2.0), 0)
     path = tmp_path / "priors.json"
     estimator.save(path)
     other = Estimator()
     assert other.load(path)
     assert other.rates(KIND, 1)[0] == pytest.approx(estimator.rates(KIND, 1)[0], abs=0.03)
+    assert other.session(KIND).calibration == session.calibration
     path.write_text("[]")
     assert not other.load(path)
 

@@ -1,0 +1,41 @@
+"""What a meter makes of a draft that ended for its price."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.estimator import Estimator, Kind
+from coordinator.outlook import Meter
+from pilotfish.messages import DraftEnd
+
+KIND = Kind.of("drafter", "model", "", 0.0)
+SURE, UNSURE = 5.0, -5.0
+
+
+def survival(end: DraftEnd, confidences: tuple[float, ...], num_committed: int = 3) -> tuple[float, ...]:
+    """After 40 drafts of two nodes that both held, of eight that were asked for."""
+    meter = Meter(Estimator().session(KIND), 0.0)
+    for _ in range(40):
+        meter.decided(8, [1, 2], [1, 2, 3][:num_committed], end, confidences=confidences)
+    return meter.outlook(4).survival
+
+
+def test_a_node_that_was_not_drawn_for_its_price_counts_as_what_it_was_worth() -> None:
+    """Two nodes that hold each time say little of a third that was never drawn because it was unlikely."""
+    assert survival(DraftEnd.DEADLINE, (SURE, SURE))[2] > 0.8
+    assert survival(DraftEnd.SURVIVAL, (SURE, SURE, UNSURE))[2] < 0.4
+    assert survival(DraftEnd.SURVIVAL, (SURE, UNSURE))[2] < survival(DraftEnd.SURVIVAL, (SURE, SURE))[2]
+
+
+def test_the_nodes_above_it_count_as_before() -> None:
+    """What was drawn and held is not made less of for the node that was not."""
+    drawn, stopped = survival(DraftEnd.DEADLINE, (SURE, SURE)), survival(DraftEnd.SURVIVAL, (SURE, SURE, UNSURE))
+    assert stopped[0] == pytest.approx(drawn[0], abs=0.05)
+
+
+@pytest.mark.parametrize("confidences", [(), (SURE, SURE, UNSURE)])
+def test_a_draft_that_is_not_decided_to_its_end_says_nothing_of_what_follows(confidences: tuple[float, ...]) -> None:
+    """Where fewer tokens were committed than drafted, or no confidence came, no node is made up."""
+    plain = survival(DraftEnd.DEADLINE, ())
+    num_committed = 1 if confidences else 3
+    assert survival(DraftEnd.SURVIVAL, confidences, num_committed)[2] > 0.8 * plain[2]
