@@ -46,7 +46,7 @@ async def texts(services: Services, speculations: Sequence[Speculation], samplin
     return await asyncio.gather(*asked)
 
 
-@pytest.mark.timeout(600)  # twenty thousand runs take their time on a slow machine
+@pytest.mark.timeout(900)  # twenty thousand runs take their time on a slow machine
 @pytest.mark.parametrize("rule", list(Rule))
 async def test_counts_of_three_tokens_follow_the_table(serve: Serve, rule: Rule) -> None:
     """Under each rule 20,000 runs, drafted perfectly, at random, one-hot right and wrong, have the table's law.
