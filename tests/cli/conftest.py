@@ -36,6 +36,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def coordinator(table: Path) -> Iterator[str]:
-    """Address of a coordinator with a verifier and an n-gram drafter, as `up` starts them."""
-    with running(Local(model=f"table:{table}", port=0), unseen, timeout_s=100) as fleet:
+    """Address of a coordinator with a verifier and an n-gram drafter, as `up --gamma 4` starts them."""
+    with running(Local(model=f"table:{table}", gamma="4", port=0), unseen, timeout_s=100) as fleet:
         yield fleet.address("coordinator")
