@@ -186,17 +186,20 @@ class CostCurve:
 
     @staticmethod
     def load(path: Path, knots: Sequence[int]) -> CostCurve | None:
-        """The curve in a file; None where there is none, or one over other knots or of another format."""
+        """The curve in a file; None where none can be read, or one over other knots or of another format."""
+        curve = CostCurve(knots)
         try:
             content = json.loads(path.read_text())
-        except (OSError, ValueError):
+            if (content["format"], tuple(content["knots"])) != (FORMAT_VERSION, tuple(knots)):
+                return None
+            state = np.array(content["state"], dtype=float).reshape(curve._state.shape)
+            covariance = np.array(content["covariance"], dtype=float).reshape(curve._covariance.shape)
+            curve._num_observed = int(content["observed"])
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        if content.get("format") != FORMAT_VERSION or tuple(content.get("knots", ())) != tuple(knots):
+        if not np.isfinite(state).all() or not np.isfinite(covariance).all():
             return None
-        curve = CostCurve(knots)
-        curve._state = np.array(content["state"])
-        curve._covariance = np.array(content["covariance"])
-        curve._num_observed = int(content["observed"])
+        curve._state, curve._covariance = state, covariance
         return curve
 
     # -- inside ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -118,5 +119,12 @@ def test_saved_curve_is_read_back(tmp_path: Path) -> None:
     assert loaded is not None
     assert loaded.points() == curve.points()
     assert CostCurve.load(path, knots_up_to(64)) is None
+    content = json.loads(path.read_text())
+    damaged = [{**content, "state": [1.0]}, {**content, "covariance": [[float("nan")]]}, {**content, "observed": None}]
+    missing = [{key: value for key, value in content.items() if key != left_out} for left_out in content]
+    garbage: object
+    for garbage in (*damaged, *missing, [], None):
+        path.write_text(json.dumps(garbage))
+        assert CostCurve.load(path, curve.knots) is None
     path.write_text("{")
     assert CostCurve.load(path, curve.knots) is None
