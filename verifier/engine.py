@@ -86,7 +86,7 @@ class Engine:
         self._num_opened = 0
         self._num_passes = 0
         self._last_pass = PassRecord()
-        self._unaccounted: Sequence[Ride] = ()  # of the last pass, while the price has not heard of them
+        self._unpriced: PassYield | None = None  # what the last pass brought, while the price has not heard of it
         self._ready_since_s = inf
         self._busy_since_s: float | None = None  # None: it waits for commands
         self._is_stopping = False
@@ -172,7 +172,7 @@ class Engine:
     def _wait(self, until_s: float) -> None:
         """Block until a command comes or the time has come. The last pass is priced once nothing came for a moment."""
         now_s = self._clock()
-        if until_s <= now_s or (self._unaccounted and self._hears(min(until_s, now_s + BREATH_S))):
+        if until_s <= now_s or (self._unpriced and self._hears(min(until_s, now_s + BREATH_S))):
             return
         self._account()
         self._hears(until_s)
@@ -356,26 +356,26 @@ class Engine:
         )
         self._settle(rides, outcomes)
         self._observer.passed(self._last_pass)
-        self._unaccounted = () if self._pricing is None else rides
+        self._unpriced = None if self._pricing is None else self._yield(rides)
         return True
 
     def _account(self) -> None:
-        """Tell the price what the last pass brought: once its verdicts are out, and before the next pass.
+        """Tell the price what the last pass brought: once its verdicts are out, and before the next pass."""
+        brought, self._unpriced = self._unpriced, None
+        if self._pricing is not None and brought is not None:
+            self._pricing.passed(self._last_pass, brought)
 
-        Waiting counts where sessions are held for their drafts.
-        """
-        rides, self._unaccounted = self._unaccounted, ()
-        if self._pricing is None or not rides:
-            return
+    def _yield(self, rides: Sequence[Ride]) -> PassYield:
+        """What the last pass brought. Waiting counts where sessions are held for their drafts."""
         record = self._last_pass
         tokens = sum(
             len(ride.session.last_verdict.tokens) for ride in rides if ride.claim and ride.session.last_verdict
         )
         context = sum(ride.num_context for ride in rides)
         since_s = max(self._counts_from_s, 0.0) or record.began_s
-        self._pricing.passed(record, PassYield(context, tokens, since_s))
         is_held = any(session.held_until_s > record.ended_s for session in self.sessions.values())
         self._counts_from_s = record.ended_s if is_held else 0.0
+        return PassYield(context, tokens, since_s)
 
     def _rides(self, shares: Sequence[Share]) -> list[Ride]:
         """The shares for which there is KV. Who came first is asked first, so nobody loses what it has reserved."""
