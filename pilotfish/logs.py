@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pilotfish.messages import TraceContext
 from pilotfish.settings import LogFormat
+from pilotfish.tracing import trace_id_of
 
 _FIELDS: Final = "pilotfish_fields"  # the record's attribute that holds them
 
@@ -29,7 +30,7 @@ def about(
         trace: the id of the request's trace, or a context of it.
         more: fields of this line alone.
     """
-    trace_id = trace.traceparent.split("-")[1] if isinstance(trace, TraceContext) else trace
+    trace_id = trace_id_of(trace) if isinstance(trace, TraceContext) else trace
     fields = {"request_id": request, "session": session and session.hex(), "trace_id": trace_id, **(more or {})}
     return {_FIELDS: {name: value for name, value in fields.items() if value is not None}}
 

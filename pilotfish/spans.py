@@ -26,7 +26,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags, TraceState
 
 from pilotfish.messages import TraceContext
-from pilotfish.tracing import SAMPLED, AttributeValue, Span, ids_of
+from pilotfish.tracing import SAMPLED, AttributeValue, Span, context_of, ids_of
 
 MAX_HELD_SPANS: Final = 32_768  # some 20 MB
 MAX_KEPT_TRACES: Final = 4_096  # that are remembered as kept, for spans that end later
@@ -72,7 +72,7 @@ class RecordedSpan:
 
     @property
     def context(self) -> TraceContext:
-        return TraceContext(f"00-{self.trace:032x}-{self.span_id:016x}-{self.flags:02x}", self.state)
+        return context_of(self.trace, self.span_id, self.flags, self.state)
 
     @property
     def trace_id(self) -> str:

@@ -77,10 +77,20 @@ def ids_of(context: TraceContext) -> tuple[int, int, int]:
     return int(trace_id, 16), int(span_id, 16), int(flags, 16)
 
 
+def context_of(trace_id: int, span_id: int, flags: int, state: str) -> TraceContext:
+    """The context with these ids, flags and trace state."""
+    return TraceContext(f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}", state)
+
+
+def trace_id_of(context: TraceContext) -> str:
+    """The trace id of a context, 32 hex digits."""
+    return context.traceparent.split("-")[1]
+
+
 def sampled(context: TraceContext) -> TraceContext:
     """The same context, with word that its trace is sampled."""
     trace_id, span_id, flags = ids_of(context)
-    return TraceContext(f"00-{trace_id:032x}-{span_id:016x}-{flags | SAMPLED:02x}", context.tracestate)
+    return context_of(trace_id, span_id, flags | SAMPLED, context.tracestate)
 
 
 class _NoSpan:
@@ -93,7 +103,7 @@ class _NoSpan:
 
     @property
     def trace_id(self) -> str | None:
-        return None if self.context is None else self.context.traceparent.split("-")[1]
+        return None if self.context is None else trace_id_of(self.context)
 
     def set(self, attributes: Mapping[str, AttributeValue]) -> None:
         """Nothing."""
