@@ -216,7 +216,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--model", default="smollm2-135m", help="target, as for a verifier")
-    parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16", "int8"])
+    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16", "int8"])
     parser.add_argument("--threads", type=int, default=1, help="threads of the model")
     parser.add_argument("--tokens", type=int, default=64, help="tokens in a block")
     parser.add_argument("--blocks", type=int, default=8, help="blocks of each arm")

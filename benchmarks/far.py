@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.delay import Wire
+from benchmarks.inprocess import serve
 from coordinator import service as coordinator
 from coordinator.settings import CoordinatorSettings
 from drafter import service as drafter
 from drafter.settings import DrafterSettings
 from pilotfish import AsyncClient
-from pilotfish.server import Server
 from pilotfish.tokenizer import load_tokenizer
 from pilotfish.v1 import coordinator_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
 from verifier import service as verifier
 from verifier.settings import VerifierSettings
 
 NUM_IDS = 16
-
-
-class SlowWire:
-    """Passes bytes on between clients and one address, each so much later than it came, in order."""
-
-    def __init__(self, target: str, delay_s: float) -> None:
-        self._host, _, port = target.rpartition(":")
-        self._port = int(port)
-        self._delay_s = delay_s
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> str:
-        """Its address."""
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def stop(self) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
-        for source, sink in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(self._pass_on(source, sink))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
-        with suppress(ConnectionError):
-            while data := await source.read(1 << 16):
-                loop.call_later(self._delay_s, _write, sink, data)
-        loop.call_later(self._delay_s, sink.close)
-
-
-def _write(sink: asyncio.StreamWriter, data: bytes) -> None:
-    if not sink.is_closing():
-        sink.write(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +69,11 @@ async def services(models: Models, round_trip_s: float, **settings: Any) -> Asyn
         settings: further ones of the coordinator.
     """
     async with AsyncExitStack() as exits:
-
-        async def serve(name: str, service: Any, add: Any) -> str:
-            server = Server(name, "127.0.0.1", 0)
-            add(service, server.grpc)
-            await server.start()
-            exits.push_async_callback(server.stop, 1.0, service.stop)
-            await service.start()
-            await server.set_ready(True)
-            return server.address
-
         target = verifier.VerifierService(VerifierSettings(model=models.target, port=0))
-        near = await serve(verifier.SERVICE, target, verifier_pb2_grpc.add_VerifierServicer_to_server)
+        near = await serve(exits, verifier.SERVICE, target, verifier_pb2_grpc.add_VerifierServicer_to_server)
         draft = drafter.DrafterService(DrafterSettings(model=models.draft, port=0, speculators=("model",)))
-        wire = SlowWire(
-            await serve(drafter.SERVICE, draft, drafter_pb2_grpc.add_DrafterServicer_to_server), round_trip_s / 2
+        wire = Wire(
+            await serve(exits, drafter.SERVICE, draft, drafter_pb2_grpc.add_DrafterServicer_to_server), round_trip_s / 2
         )
         exits.push_async_callback(wire.stop)
         chosen = CoordinatorSettings(
@@ -131,7 +81,7 @@ async def services(models: Models, round_trip_s: float, **settings: Any) -> Asyn
         )
         coordinating = coordinator.CoordinatorService(chosen, load_tokenizer(models.target))
         add = coordinator_pb2_grpc.add_CoordinatorServicer_to_server
-        address = await serve(coordinator.SERVICE, coordinating, add)
+        address = await serve(exits, coordinator.SERVICE, coordinating, add)
         if not await coordinating.roster.wait_until(lambda: coordinating.roster.num_drafters_up == 1, 10.0):
             raise TimeoutError("the drafter was not reached in 10 s")
         yield await exits.enter_async_context(AsyncClient(address))

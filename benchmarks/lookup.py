@@ -87,7 +87,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--answers", type=Path, default=Path("answers.json"), help="where the recorded texts are kept")
     parser.add_argument("--tokens", type=int, default=128, help="of an answer")
     parser.add_argument("--per-set", type=int, default=4)

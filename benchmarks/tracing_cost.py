@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from benchmarks.documents import REWRITINGS
+from benchmarks.inprocess import serve as serve_in
 from benchmarks.statistics import Estimate, geometric_mean
 from coordinator.service import SERVICE as COORDINATOR
 from coordinator.service import CoordinatorService
@@ -39,7 +40,6 @@ from drafter.settings import DrafterSettings
 from pilotfish import AsyncClient
 from pilotfish.messages import Speculation
 from pilotfish.metrics import Role
-from pilotfish.server import Server
 from pilotfish.telemetry import Telemetry
 from pilotfish.tokenizer import load_tokenizer
 from pilotfish.v1 import coordinator_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
@@ -131,24 +131,16 @@ async def _services(
     exits: AsyncExitStack, telemetries: Mapping[Role, Telemetry], arguments: argparse.Namespace, model: str
 ) -> AsyncClient:
     """The three services, and a client of theirs."""
-
-    async def start(name: str, service: Any, add: Any) -> str:
-        server = Server(name, "127.0.0.1", 0)
-        add(service, server.grpc)
-        await server.start()
-        exits.push_async_callback(server.stop, 5.0, service.stop)
-        await service.start()
-        await server.set_ready(True)
-        return server.address
-
     deciding = VerifierSettings(model=model, port=0, threads=1, dtype=arguments.dtype, measure_cost="never")
     verifier = VerifierService(deciding, telemetries["verifier"])
-    to_verifier = await start(VERIFIER, verifier, verifier_pb2_grpc.add_VerifierServicer_to_server)
+    to_verifier = await serve_in(exits, VERIFIER, verifier, verifier_pb2_grpc.add_VerifierServicer_to_server)
     drafter = DrafterService(DrafterSettings(port=0), telemetry=telemetries["drafter"])
-    to_drafter = await start(DRAFTER, drafter, drafter_pb2_grpc.add_DrafterServicer_to_server)
+    to_drafter = await serve_in(exits, DRAFTER, drafter, drafter_pb2_grpc.add_DrafterServicer_to_server)
     settings = CoordinatorSettings(model=model, port=0, verifiers=(to_verifier,), drafters=(to_drafter,))
     coordinator = CoordinatorService(settings, load_tokenizer(model), telemetry=telemetries["coordinator"])
-    to_coordinator = await start(COORDINATOR, coordinator, coordinator_pb2_grpc.add_CoordinatorServicer_to_server)
+    to_coordinator = await serve_in(
+        exits, COORDINATOR, coordinator, coordinator_pb2_grpc.add_CoordinatorServicer_to_server
+    )
     await coordinator.roster.wait_until(lambda: coordinator.roster.num_drafters_up == 1, 30.0)
     return await exits.enter_async_context(AsyncClient(to_coordinator))
 
@@ -221,7 +213,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="target; without it a table model, whose passes take no time")
-    parser.add_argument("--dtype", default="bfloat16", help="of the target's weights")
+    parser.add_argument("--dtype", default="auto", help="of the target's weights")
     parser.add_argument("--blocks", type=int, default=20, help="turns of each arm")
     parser.add_argument("--requests", type=int, default=40, help="in a turn")
     parser.add_argument("--sessions", type=int, default=8, help="requests at once")
