@@ -90,10 +90,11 @@ def test_greedy_rounds_equal_generate(
         assert tokens[i][len(prompt) :][:NUM_TOKENS] == expected[i]
 
 
-def test_bfloat16_is_packed_without_change(smollm2: Path) -> None:
-    """Packing changes bfloat16 logits by less than they are rounded; our attention is within its tolerance."""
+def test_bfloat16_is_packed_without_change(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing bfloat16 weights changes logits by less than the rounding of the dtype; the check in float32 passes."""
+    monkeypatch.setitem(TOLERANCE, torch.bfloat16, 0.0)  # so that it is asked, however little this CPU rounds
     backend = TransformersBackend.load(smollm2, "bfloat16")
     assert backend.packed_deviation is not None
     assert backend.packed_deviation.largest < 0.05
-    assert backend.deviation.largest <= TOLERANCE[torch.bfloat16]  # where it is over, float32 was compared
+    assert backend.deviation.largest < 1e-3
     assert backend.kv_bytes_per_token == 30 * 3 * 64 * 2 * 2
