@@ -5,8 +5,7 @@ regression that is learned node by node, leaning on a first guess (the drafter i
 forgetting slowly. Nodes that were not reached teach nothing. Which nodes were drawn does not matter, though a price
 chose them: what is learned is acceptance *given* the confidence.
 
-Sessions have no share of their own in it. Given the confidence they differ little: with one factor of the odds for each
-session what was recorded was foretold worse (docs/price.md).
+Sessions have no share of their own in it: given the confidence they differ little.
 """
 
 from __future__ import annotations
