@@ -375,7 +375,13 @@ class Engine:
         since_s = max(self._counts_from_s, 0.0) or record.began_s
         is_held = any(session.held_until_s > record.ended_s for session in self.sessions.values())
         self._counts_from_s = record.ended_s if is_held else 0.0
-        return PassYield(context, tokens, since_s)
+        return PassYield(context, tokens, since_s, self._num_running(rides) if record.num_prefill_positions else 0)
+
+    def _num_running(self, rides: Sequence[Ride]) -> int:
+        """Sessions that have read their prompts, those that ended in the last pass included."""
+        num_ended = sum(ride.session.finish is not None for ride in rides)
+        seated = (session for session in self.unfinished if self._seats.holds(session))
+        return num_ended + sum(len(session.tokens) - self._seats.num_computed(session) == 1 for session in seated)
 
     def _rides(self, shares: Sequence[Share]) -> list[Ride]:
         """The shares for which there is KV. Who came first is asked first, so nobody loses what it has reserved."""

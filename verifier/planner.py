@@ -23,9 +23,11 @@ MIN_WAIT_S = 0.2  # between two solutions
 MAX_WAIT_S = 1.0
 WINDOW_PASSES = 32  # measured before a plan is judged
 WINDOW_S = 0.4  # likewise, both
+FEW_PASSES = 8  # after which it is dropped before that, where it loses beyond doubt
 SMOOTHING = 0.25  # of what is known of a session: how far it moves towards what is new
 LOSS = 0.985  # of plain decoding, under which a plan is dropped
 SURE = 2.0  # standard errors by which it must lie under that
+BEYOND_DOUBT = 4.0  # likewise, after few passes: they are looked at again and again
 CORRELATION = 1.5  # by which passes that hang together widen the standard error
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
@@ -48,6 +50,15 @@ class Window:
 
     def is_full(self, now_s: float) -> bool:
         return self.num_passes >= WINDOW_PASSES and now_s - self.start_s >= WINDOW_S
+
+    def is_loss(self, sureness: float) -> bool:
+        """Whether less was committed than by plain decoding, by so many standard errors."""
+        return self.num_tokens * (1.0 + sureness * self.error) < LOSS * self.num_plain_tokens
+
+    def is_hopeless(self, now_s: float) -> bool:
+        """Whether it need not be full to be judged."""
+        is_long = self.num_passes >= FEW_PASSES and now_s - self.start_s >= WINDOW_S
+        return is_long and self.is_loss(BEYOND_DOUBT)
 
     @property
     def error(self) -> float:
@@ -121,18 +132,30 @@ class Planner:
             self._is_stale = True
             self._measure_plain()
 
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        """A pass took so long from the end of the one before it, and committed so many tokens."""
+    def observe(self, num_tokens: int, seconds: float, plain_rate: float | None = None) -> None:
+        """A pass took so long from the end of the one before it, and committed so many tokens.
+
+        Args:
+            num_tokens: of all sessions.
+            seconds: waiting for drafts included.
+            plain_rate: tokens per second of plain decoding meanwhile, where the pass read prompts as well: the plan is
+                then held to the same share of what it promises. None: it read none.
+        """
+        usual_rate = self._plain_rate
+        if not usual_rate:
+            return
+        share = 1.0 if plain_rate is None else plain_rate / usual_rate
         window = self._window
         window.num_passes += 1
         window.num_tokens += num_tokens
         window.sum_of_squares += num_tokens**2
-        window.num_plain_tokens += self._plain_rate * seconds
-        window.num_promised_tokens += self.plan.tokens_per_s * seconds
+        window.num_plain_tokens += usual_rate * share * seconds
+        window.num_promised_tokens += self.plan.tokens_per_s * share * seconds
 
     def update(self, now_s: float) -> Plan:
         """The plan in force now."""
-        if self._window.is_full(now_s):
+        window = self._window
+        if window.is_full(now_s) or (self.plan.kind and window.is_hopeless(now_s)):
             self._judge(now_s)
         waited_s = now_s - self._solved_s
         if waited_s >= MAX_WAIT_S or (self._is_stale and waited_s >= MIN_WAIT_S) or not self.plan.tokens_per_s:
@@ -149,7 +172,7 @@ class Planner:
             return
         trust = self._trust.setdefault(self.plan.kind, Trust())
         trust.learn(window.num_tokens / window.num_promised_tokens, window.error)
-        if self.realised_speedup * (1.0 + SURE * window.error) < LOSS:
+        if window.is_loss(SURE):
             self._pause_until_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
             self._take(self._plain(), now_s)
         elif self.realised_speedup > 1.0:

@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from pilotfish.price import Plan, Profile
 from verifier.cost import CostCurve, PassShape
 from verifier.plan import CostCurve as Curve
@@ -22,6 +24,7 @@ class PassYield:
     num_context_tokens: int  # of KV that its sequences attended to
     num_tokens: int  # committed
     since_s: float  # from when its time counts: the end of the pass before it, where sessions were held for drafts
+    num_running: int = 0  # sessions that have read their prompts; known where the pass read prompts
 
 
 class Pricing:
@@ -63,14 +66,26 @@ class Pricing:
         self._planner.remove(session)
 
     def passed(self, record: PassRecord, brought: PassYield) -> None:
-        """Take in a pass. One that read prompts says nothing of what plain decoding or drafts cost."""
+        """Take in a pass. One that read prompts teaches nothing of what passes cost, only whether the plan pays."""
+        shape = PassShape(record.num_positions, record.num_sequences, brought.num_context_tokens)
+        seconds = record.ended_s - brought.since_s
         if not record.num_prefill_positions:
-            shape = PassShape(record.num_positions, record.num_sequences, brought.num_context_tokens)
             self.curve.observe(shape, record.length_s)
             self._context_tokens += 0.1 * (brought.num_context_tokens / record.num_sequences - self._context_tokens)
-            self._planner.observe(brought.num_tokens, record.ended_s - brought.since_s)
+            self._planner.observe(brought.num_tokens, seconds)
             self.saturation = self.curve.saturation(shape)
+        elif brought.num_running:
+            self._planner.observe(brought.num_tokens, seconds, self._plain_rate(record, brought.num_running))
         self._planner.update(record.ended_s)
+
+    def _plain_rate(self, record: PassRecord, num_running: int) -> float:
+        """Tokens per second if the sessions that run had run free in a pass that read the same prompts.
+
+        Its length is that of the pass, changed as the curve has it: so what prompts cost beyond it changes nothing.
+        """
+        num_positions = np.array([num_running + record.num_prefill_positions, record.num_positions], dtype=float)
+        plain_s, pass_s = self._cost(self._planner.num_sessions)(num_positions)
+        return float(num_running * pass_s / (plain_s * record.length_s))
 
     def _cost(self, num_sessions: int) -> Curve:
         return self.curve.at(num_sessions, round(num_sessions * self._context_tokens))

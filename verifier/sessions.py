@@ -312,8 +312,9 @@ class Session:
         return self._refuse_if_stuck()
 
     def _measure_turnaround(self, now_s: float) -> None:
-        if self.verdict_at_s is None or self.in_hand is None or not self.in_hand.is_complete:
-            return
+        hand = self.in_hand
+        if self.verdict_at_s is None or hand is None or not hand.is_complete or hand.arrived_s < self.verdict_at_s:
+            return  # one that lay there before the verdict says nothing of how long they take
         took_s = now_s - self.verdict_at_s
         known_s = took_s if self.turnaround_s is None else self.turnaround_s
         self.turnaround_s = known_s + SMOOTHING * (took_s - known_s)

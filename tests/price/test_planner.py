@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from pilotfish.price import Profile
 from verifier.plan import Array
-from verifier.planner import Planner
+from verifier.planner import WINDOW_PASSES, Planner
 
 PASS_S = 0.02
 
@@ -95,3 +96,30 @@ def test_plans_for_nobody_when_all_have_gone() -> None:
     assert planner.update(5.0).kind == 0
     planner.put(9, profile_of(0.9))
     assert planner.update(6.0).kind
+
+
+def test_hopeless_plan_is_dropped_before_its_window_is_full() -> None:
+    """Where passes are long a window takes long; a plan at a third of plain decoding does not last so long."""
+    planner, chance = planner_with(8), random.Random(4)
+    now_s, num_passes = 0.0, 0
+    while planner.plan.kind:
+        now_s += planner.plan.period_s
+        planner.observe(max(1, round(chance.gauss(3.0, 0.5))), planner.plan.period_s)
+        planner.update(now_s)
+        num_passes += 1
+    assert num_passes < WINDOW_PASSES
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_passes_that_read_prompts_are_held_to_what_plain_decoding_would_get_in_them(share: float) -> None:
+    """What was promised, in passes twice as long for the prompts they read, is no loss; a tenth of it is."""
+    planner, chance, now_s = planner_with(8), random.Random(5), 0.0
+    kinds = [planner.plan.kind]
+    for _ in range(2 * WINDOW_PASSES):
+        plan = planner.plan
+        now_s += 2 * plan.period_s
+        tokens = share * plan.tokens_per_s * plan.period_s
+        planner.observe(round(chance.gauss(tokens, 0.1)), 2 * plan.period_s, plain_rate=8 / (2 * PASS_S))
+        kinds.append(planner.update(now_s).kind)
+    assert (kinds == kinds[:1] * len(kinds)) == (share == 1.0)
+    assert (0 in kinds) == (share < 1.0)
