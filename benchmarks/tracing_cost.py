@@ -1,6 +1,7 @@
 """What telemetry costs: the same requests with none at all, with metrics, and with 10% and 100% of the requests traced.
 
     python -m benchmarks.tracing_cost                    # a table model: no time is spent but the services' own
+    python -m benchmarks.tracing_cost --pass-ms 20       # its passes take the time of a GPU's, and no processor
     python -m benchmarks.tracing_cost --model smollm2-135m
 
 The three services share a process with their client, so that everything telemetry does is in their throughput; spans
@@ -40,6 +41,7 @@ from drafter.settings import DrafterSettings
 from pilotfish import AsyncClient
 from pilotfish.messages import Speculation
 from pilotfish.metrics import Role
+from pilotfish.server import run_process
 from pilotfish.telemetry import Telemetry
 from pilotfish.tokenizer import load_tokenizer
 from pilotfish.v1 import coordinator_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
@@ -124,7 +126,7 @@ def serve(arguments: argparse.Namespace, model: str, endpoint: str, pipe: Connec
         for telemetry in telemetries.values():
             telemetry.shutdown()
 
-    asyncio.run(turns())
+    run_process(turns())
 
 
 async def _services(
@@ -212,7 +214,8 @@ def ratios(turns: Sequence[Turn], absent: Sequence[Turn]) -> tuple[Estimate, Est
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="target; without it a table model, whose passes take no time")
+    parser.add_argument("--model", help="target; without it a table model")
+    parser.add_argument("--pass-ms", type=float, default=0.0, help="what a pass of the table model takes")
     parser.add_argument("--dtype", default="auto", help="of the target's weights")
     parser.add_argument("--blocks", type=int, default=20, help="turns of each arm")
     parser.add_argument("--requests", type=int, default=40, help="in a turn")
@@ -223,7 +226,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.json"
-        table.write_text(json.dumps(TABLE), encoding="utf-8")
+        pass_us = [[1, 1000 * arguments.pass_ms]] if arguments.pass_ms else []
+        table.write_text(json.dumps(TABLE | {"pass_us": pass_us}), encoding="utf-8")
         turns = measure(arguments, arguments.model or f"table:{table}")
     absent = turns["absent"]
     if arguments.json:

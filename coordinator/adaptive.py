@@ -85,7 +85,9 @@ def _answer(profile: Profile, snapshot: Snapshot, max_gamma: int) -> Answer:
     give way to those that have none, and down to a quarter where nothing else keeps it. One that can no longer keep its
     target whatever it does takes nothing from those that can: the price counts once.
     """
-    plan, last, need = snapshot.verifier.plan or lone_plan(snapshot), snapshot.last, snapshot.need
+    plan, last, need = snapshot.verifier.plan, snapshot.last, snapshot.need
+    if plan is None or not plan.tokens_per_s:  # or one for nobody: the verifier does not know of this session yet
+        plan = lone_plan(snapshot)
     if need is None:
         weighed = _weighed(plan, WEIGHTS[snapshot.objective])
         return Answer(weighed, choose(profile, weighed, max_gamma, last))
