@@ -163,7 +163,7 @@ class Engine:
             return min(starts_at_s, self._wakes_at_s(now_s))
         self._account()
         num_ready = sum(candidate.has_work for candidate in candidates)
-        if not self._pass(plan(candidates, self._limits), num_ready, now_s):
+        if not self._pass(plan(candidates, self._limits, self._max_drafts), num_ready, now_s):
             return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
         self._ready_since_s = inf
         self._flush()
@@ -191,6 +191,11 @@ class Engine:
         for command in commands:
             self._obey(command)
         return True
+
+    @property
+    def _max_drafts(self) -> int | None:
+        """That a pass should carry, where sessions take turns; None: all that are there."""
+        return None if self._pricing is None else self._pricing.plan.num_drafts
 
     def _moment(self, candidates: Sequence[Candidate], now_s: float) -> Moment:
         if any(candidate.has_work for candidate in candidates):
@@ -320,6 +325,8 @@ class Engine:
                     due_in_s=session.turnaround_s or 0.0,
                     tokens_per_draft=session.tokens_per_draft,
                     nodes_per_draft=session.nodes_per_draft,
+                    may_put_off=session.may_put_off(now_s),
+                    last_draft_pass=session.last_draft_pass,
                 )
             )
             if candidates[-1].has_work:
@@ -394,6 +401,8 @@ class Engine:
         if not self._seats.holds(session):
             return None  # preempted for one that came before it
         claim = self._claims[share.key] if share.has_logits else None
+        if claim is not None and share.is_put_off:
+            claim = Claim()
         ride = Ride(session, self._seats.num_computed(session), share.num_pending, claim)
         if self._seats.reserve(session, ride.num_computed + len(ride.draft), self.sessions.values()):
             return ride
@@ -411,6 +420,8 @@ class Engine:
         decided = iter(outcomes)
         for ride in rides:
             ride.session.last_pass = self._num_passes
+            if ride.draft.tokens:
+                ride.session.last_draft_pass = self._num_passes
             ride.session.renew(self._last_pass.ended_s)
             if ride.claim is None:
                 self.pool.advance(ride.session.key, ride.num_computed)

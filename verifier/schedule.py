@@ -7,7 +7,7 @@ chase total tokens*. There is no prefill phase and no decoding phase; a long pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -29,6 +29,8 @@ class Candidate:
     due_in_s: float = 0.0  # how long after its verdict that is
     tokens_per_draft: float = 1.0  # what it commits with a draft, as lately
     nodes_per_draft: float = 1.0  # likewise its nodes
+    may_put_off: bool = False  # it may go without that draft, by its grant; the tail counts later
+    last_draft_pass: int = 0  # number of the pass that carried its last draft
 
     @property
     def num_backlog(self) -> int:
@@ -54,9 +56,10 @@ class Share(NamedTuple):
     key: SessionKey
     num_pending: int  # how many of its pending tokens
     has_logits: bool  # the last of them and the draft's nodes want logits: it commits
+    is_put_off: bool = False  # its draft does not ride: it commits by its grant
 
 
-def plan(candidates: Sequence[Candidate], limits: PassLimits) -> list[Share]:
+def plan(candidates: Sequence[Candidate], limits: PassLimits, max_drafts: int | None = None) -> list[Share]:
     """Which sessions ride, and with how many rows.
 
     Those that commit with one pending token come first, who waited longest first; what is left goes to prompts, in
@@ -64,7 +67,29 @@ def plan(candidates: Sequence[Candidate], limits: PassLimits) -> list[Share]:
 
     Args:
         candidates: in order of opening, which decides between equals.
+        max_drafts: that the pass should carry; drafts beyond are put off, where they may be. None: all ride.
     """
+    put_off = set() if max_drafts is None else _put_off(candidates, max_drafts)
+    plain = [replace(each, num_nodes=0) if each.key in put_off else each for each in candidates]
+    return [share._replace(is_put_off=share.key in put_off) for share in _shares(plain, limits)]
+
+
+def _put_off(candidates: Sequence[Candidate], max_drafts: int) -> set[SessionKey]:
+    """Whose drafts do not ride; who waited longest for a pass with its draft rides first.
+
+    Where a session may not be put off its draft rides and uses up the number like any other: it would stand by
+    meanwhile, or its draft was drawn by chance. For such a draft the choice would have to be independent of its
+    tokens; for the others any choice is exact (docs/law.md, "the trap"). This one sees counts and times all the same:
+    how many sessions bring nodes, whether they may be put off, and the pass that carried their last draft.
+    """
+    drafts = [candidate for candidate in candidates if candidate.num_nodes]
+    yielding = [candidate for candidate in drafts if candidate.may_put_off]
+    yielding.sort(key=lambda each: (each.num_backlog > 0, each.last_draft_pass))
+    room = max(0, max_drafts - (len(drafts) - len(yielding)))
+    return {candidate.key for candidate in yielding[room:]}
+
+
+def _shares(candidates: Sequence[Candidate], limits: PassLimits) -> list[Share]:
     shares: list[Share] = []
     backlog = sum(candidate.num_backlog for candidate in candidates)
     prefill_room = min(limits.prefill_positions, limits.max_positions)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pilotfish.draft import Draft
 from pilotfish.errors import PilotfishError, PrefixMismatch, StalePosition
-from pilotfish.messages import FinishReason, Open, Refusal, SessionId, TokenKind, Verdict, Work
+from pilotfish.messages import FinishReason, Open, Refusal, Rule, SessionId, TokenKind, Verdict, Work
 from pilotfish.prefix import PrefixHashes
 from pilotfish.wire.values import MAX_ROUNDS_AHEAD, DropCause, refuse
 from verifier.drafts import DraftInHand, RestState, clip
@@ -89,6 +89,7 @@ class Session:
     last_verdict: Verdict | None = field(init=False, default=None)
     finish: FinishReason | None = field(init=False, default=None)
     last_pass: int = field(init=False, default=0)  # number of the pass that served it last
+    last_draft_pass: int = field(init=False, default=0)  # number of the pass that carried its last draft
     verdict_at_s: float | None = field(init=False, default=None)  # of the last verdict, until the next item has come
     turnaround_s: float | None = field(init=False, default=None)  # from a verdict to the next item, smoothed
     tokens_per_draft: float = field(init=False, default=1.0)  # committed with a draft, smoothed
@@ -122,6 +123,16 @@ class Session:
         if not is_held and len(self.tokens) < self.free_until:
             return Claim()
         return None
+
+    def may_put_off(self, now_s: float) -> bool:
+        """Whether it may commit by its grant though its draft is there; what hangs below that token counts later.
+
+        A matter of time, of counts and of the request, never of what the nodes say. Where drafts are drawn by chance
+        and judged by their law it may not: tokens committed meanwhile are seldom theirs, and which drafts count must
+        not hang on anything that their tokens have a part in.
+        """
+        is_drawn = self.opened.rule is not Rule.MATCH and not self.opened.sampling.is_greedy
+        return not is_drawn and now_s >= self.held_until_s and len(self.tokens) < self.free_until
 
     def due_at_s(self, now_s: float) -> float:
         """When the item it is held for should come, by how long the last ones took; inf: it waits for none."""

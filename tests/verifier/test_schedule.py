@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,9 +22,10 @@ def candidate(
     is_free: bool = False,
     last_pass: int = 0,
     due_at_s: float = inf,
+    **keys: Any,
 ) -> Candidate:
     key = SessionKey("", number.to_bytes(16, "big"))
-    return Candidate(key, num_pending, num_nodes, may_commit, is_free, last_pass, due_at_s)
+    return Candidate(key, num_pending, num_nodes, may_commit, is_free, last_pass, due_at_s, **keys)
 
 
 candidates = st.lists(
@@ -81,6 +83,57 @@ def test_a_held_session_is_computed_up_to_its_last_token() -> None:
     """A session that may not commit yet has its prompt computed, but for the token whose logits its draft needs."""
     shares = plan([candidate(0, num_pending=9, may_commit=False)], PassLimits(100, 50))
     assert [(share.num_pending, share.has_logits) for share in shares] == [(8, False)]
+
+
+def carried(some: list[Candidate], max_drafts: int | None) -> list[int]:
+    """Whose drafts ride, by place, in a pass with room for everybody."""
+    shares = {share.key: share for share in plan(some, PassLimits(4096, 2048), max_drafts)}
+    rides = [each.num_nodes > 0 and shares[each.key].has_logits and not shares[each.key].is_put_off for each in some]
+    return [place for place, does in enumerate(rides) if does]
+
+
+def test_drafts_beyond_the_number_are_put_off_and_their_sessions_ride_on() -> None:
+    """Of four drafts the two ride whose sessions waited longest for that; the others commit one token."""
+    some = [
+        candidate(i, num_nodes=3, last_pass=9, may_put_off=True, last_draft_pass=last)
+        for i, last in enumerate([8, 5, 7, 6])
+    ]
+    assert carried(some, 2) == [1, 3]
+    assert carried(some, 0) == []
+    assert carried(some, 4) == carried(some, None) == [0, 1, 2, 3]
+    shares = plan(some, PassLimits(max_positions=10, prefill_positions=8), 2)
+    assert sorted(share.key for share in shares if share.has_logits) == [each.key for each in some]  # 4 rows, 6 nodes
+
+
+def test_who_would_stand_by_keeps_its_draft_and_uses_up_the_number() -> None:
+    """A draft that may not be put off rides however many there are, and leaves less room for the others."""
+    held = [candidate(i, num_nodes=3, last_draft_pass=9) for i in range(2)]
+    others = [candidate(2 + i, num_nodes=3, may_put_off=True) for i in range(2)]
+    assert carried([*held, *others], 3) == [0, 1, 2]
+    assert carried([*held, *others], 1) == [0, 1]
+
+
+def test_a_prompt_that_may_take_several_passes_takes_no_drafts_place() -> None:
+    """A draft whose session has tokens to compute first comes after those that can ride now."""
+    some = [candidate(0, num_pending=9, num_nodes=3, may_put_off=True), candidate(1, num_nodes=3, may_put_off=True)]
+    assert carried(some, 1) == [1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.booleans(), st.integers(0, 5)), max_size=30),
+    st.none() | st.integers(0, 10),
+)
+def test_a_pass_carries_no_more_drafts_than_told(rows: list[tuple[int, bool, int]], max_drafts: int | None) -> None:
+    """Everybody rides; only drafts that may not be put off can be more than told; none is put off for nothing."""
+    some = [
+        candidate(i, num_nodes=nodes, may_put_off=may, last_draft_pass=last)
+        for i, (nodes, may, last) in enumerate(rows)
+    ]
+    num_drafts = sum(each.num_nodes > 0 for each in some)
+    num_kept = sum(each.num_nodes > 0 and not each.may_put_off for each in some)
+    told = num_drafts if max_drafts is None else max_drafts
+    assert len(carried(some, max_drafts)) == min(num_drafts, max(told, num_kept))
+    assert all(share.has_logits for share in plan(some, PassLimits(4096, 2048), max_drafts))
 
 
 RULE = StartByWorth(max_wait_s=0.01, lateness=0.0, lateness_s=0.0)
