@@ -36,6 +36,15 @@ class Pace:
             self.num_tokens += num_tokens
             self.seconds += seconds
 
+    def first_token_left_s(self, waited_s: float) -> float | None:
+        """What the target leaves until the first token, 0 where it is missed; None: no target, or that token is out.
+
+        Args:
+            waited_s: since the request.
+        """
+        target_s = self.targets.first_token_s
+        return None if target_s is None or self.first_token_s is not None else max(0.0, target_s - waited_s)
+
     def need(self, num_remaining: int) -> Need | None:
         """What the target leaves for the tokens to come, of which there may be so many; None: there is no target."""
         target_s = self.targets.token_s

@@ -120,6 +120,11 @@ class Record:
         is_slow = (self.clock() - self.start_ns) / 1e9 > self._slow_s
         return sampled(self._context) if self.has_failed or is_slow else None
 
+    @property
+    def first_token_left_s(self) -> float | None:
+        """As `Pace.first_token_left_s`, now."""
+        return self.pace.first_token_left_s((self.clock() - self.start_ns) / 1e9)
+
     def opened(self, role: str, session: bytes) -> None:
         """A session was opened at a peer."""
         self._sessions[f"{role}_session"] = session.hex()

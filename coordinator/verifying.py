@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from coordinator.admission import Admitted
@@ -72,7 +73,14 @@ class Verifying:
             patience_us: how long it is held for that.
         """
         if not self.session.is_open:
-            self.session.open(self._inbox, self._admitted.opening, gamma, patience_us, self._record.context)
+            template = replace(self._admitted.opening, first_token_us=self._first_token_us)
+            self.session.open(self._inbox, template, gamma, patience_us, self._record.context)
+
+    @property
+    def _first_token_us(self) -> int | None:
+        """How long the client still wants to wait; None too where another coordinator gave it its first token."""
+        left_s = None if self._committed.num_output else self._record.first_token_left_s
+        return None if left_s is None else round(1e6 * left_s)
 
     def heard(self) -> None:
         """A verdict came: the session lives."""

@@ -84,7 +84,7 @@ class TraceContext:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Start a session: at a verifier, or (without grant and patience) at a drafter."""
+    """Start a session: at a verifier, or (without grant, patience and target) at a drafter."""
 
     session: SessionId
     incarnation: int
@@ -99,6 +99,7 @@ class Open:
     lease_s: float
     grant: int = 0
     patience_us: int = 0
+    first_token_us: int | None = None  # left for the first token; 0: missed; None: no target, or that token is out
     is_coupled: bool = False
     speculator: str | None = None
     tenant: str = ""

@@ -327,6 +327,7 @@ class Engine:
                     nodes_per_draft=session.nodes_per_draft,
                     may_put_off=session.may_put_off(now_s),
                     last_draft_pass=session.last_draft_pass,
+                    first_by_s=session.first_by_s(now_s),
                 )
             )
             if candidates[-1].has_work:

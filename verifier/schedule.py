@@ -31,6 +31,7 @@ class Candidate:
     nodes_per_draft: float = 1.0  # likewise its nodes
     may_put_off: bool = False  # it may go without that draft, by its grant; the tail counts later
     last_draft_pass: int = 0  # number of the pass that carried its last draft
+    first_by_s: float = inf  # when its prompt is to be read; inf: whenever there is room
 
     @property
     def num_backlog(self) -> int:
@@ -63,7 +64,8 @@ def plan(candidates: Sequence[Candidate], limits: PassLimits, max_drafts: int | 
     """Which sessions ride, and with how many rows.
 
     Those that commit with one pending token come first, who waited longest first; what is left goes to prompts, in
-    chunks, in the same order. A draft rides whole or not at all: trimming it would be a choice about its tokens.
+    chunks, the earliest deadline first and among equals likewise. A draft rides whole or not at all: trimming it would
+    be a choice about its tokens.
 
     Args:
         candidates: in order of opening, which decides between equals.
@@ -101,7 +103,7 @@ def _shares(candidates: Sequence[Candidate], limits: PassLimits) -> list[Share]:
             shares.append(Share(candidate.key, 1, has_logits=True))
             room -= 1 + candidate.num_nodes
     room += kept
-    for candidate in in_turn:
+    for candidate in sorted(in_turn, key=lambda each: each.first_by_s):
         if candidate.num_backlog == 0:
             continue
         num_rows = min(candidate.num_pending, room, prefill_room)

@@ -14,6 +14,7 @@ from pilotfish.prefix import PrefixHashes
 from pilotfish.wire.values import MAX_ROUNDS_AHEAD, DropCause, refuse
 from verifier.drafts import DraftInHand, RestState, clip
 
+NO_TARGET_S = 10.0  # from its opening a prompt that nobody waits for by a certain time is due
 SMOOTHING = 0.3  # share of the newest in what is smoothed
 
 Drop: TypeAlias = Literal[
@@ -88,6 +89,7 @@ class Session:
     last_grant: tuple[int, int] = field(init=False, default=(-1, -1))  # position, round
     last_verdict: Verdict | None = field(init=False, default=None)
     finish: FinishReason | None = field(init=False, default=None)
+    opened_s: float = field(init=False)
     last_pass: int = field(init=False, default=0)  # number of the pass that served it last
     last_draft_pass: int = field(init=False, default=0)  # number of the pass that carried its last draft
     verdict_at_s: float | None = field(init=False, default=None)  # of the last verdict, until the next item has come
@@ -97,6 +99,7 @@ class Session:
 
     def __post_init__(self, now_s: float) -> None:
         self.renew(now_s)
+        self.opened_s = now_s
         self.tokens = list(self.opened.tokens)
         self.hashes = PrefixHashes(self.tokens)
         self.free_until = len(self.tokens) + self.opened.grant
@@ -133,6 +136,12 @@ class Session:
         """
         is_drawn = self.opened.rule is not Rule.MATCH and not self.opened.sampling.is_greedy
         return not is_drawn and now_s >= self.held_until_s and len(self.tokens) < self.free_until
+
+    def first_by_s(self, now_s: float) -> float:
+        """When its prompt is to be read: by its target, or as any other where it has none, or it is missed or met."""
+        left_us = self.opened.first_token_us
+        by_s = -inf if left_us is None or self.kinds else self.opened_s + left_us / 1e6
+        return by_s if now_s < by_s else self.opened_s + NO_TARGET_S
 
     def due_at_s(self, now_s: float) -> float:
         """When the item it is held for should come, by how long the last ones took; inf: it waits for none."""

@@ -72,11 +72,24 @@ def _write_open(opening: Open) -> list[verifier_pb2.VerifyItem]:
     start = verifier_pb2.VerifyItem(
         header=header(session, incarnation, trace=opening.trace),
         open=verifier_pb2.VerifierOpen(
-            start=write_start(opening), grant=opening.grant, patience_us=microseconds(opening.patience_us)
+            start=write_start(opening),
+            grant=opening.grant,
+            patience_us=microseconds(opening.patience_us),
+            first_token_us=None if opening.first_token_us is None else microseconds(opening.first_token_us),
         ),
     )
     head = header(session, incarnation)
     return [start, *(verifier_pb2.VerifyItem(header=head, chunk=chunk) for chunk in write_chunks(opening))]
+
+
+def _at_verifier(opening: Open, proto: verifier_pb2.VerifierOpen) -> Open:
+    """The opening, with what only a verifier is told."""
+    return replace(
+        opening,
+        grant=proto.grant,
+        patience_us=proto.patience_us,
+        first_token_us=proto.first_token_us if proto.HasField("first_token_us") else None,
+    )
 
 
 class VerifierInbox:
@@ -106,8 +119,7 @@ class VerifierInbox:
                 return self._read_work(item.header, item.work)
             case "open":
                 opening, num_prompt, num_output = read_start(item.header, item.open.start, self.limits)
-                opening = replace(opening, grant=item.open.grant, patience_us=item.open.patience_us)
-                self.openings.start(opening, num_prompt, num_output)
+                self.openings.start(_at_verifier(opening, item.open), num_prompt, num_output)
                 return None
             case "chunk":
                 complete = self.openings.add(session, item.chunk)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pilotfish.errors import DeadlineExceeded, Overloaded, PilotfishError, TargetFailed, Unavailable
-from pilotfish.messages import Chunk, FinishReason, Round
+from pilotfish.messages import Chunk, FinishReason, Round, Targets
 from tests.coordinator.conftest import VOCABULARY, Stack, Start, ids
 from tests.coordinator.fakes import FakeDrafter, FakeVerifier, cancelled, chaotic, right_for, until
 
@@ -254,6 +254,34 @@ async def test_verifier_restarted(start: Start, gamma: int) -> None:
     assert opened.prompt == tuple(ids("abc"))
     assert opened.output_so_far == plain.ids[: len(opened.output_so_far)]
     assert len(opened.output_so_far) > 0
+
+
+async def test_a_verifier_is_told_what_is_left_until_the_first_token(start: Start) -> None:
+    """An opening says what remains of the target: less after a restart, nothing once that token is out."""
+    stack, verifier, drafter = await three(start)
+    await stack.complete()
+    verifier.is_frozen = True
+    answer = stack.generate(max_tokens=150, gamma=4, targets=Targets(first_token_s=1000.0))
+    first = asyncio.ensure_future(anext(answer))
+    await until(lambda: len(verifier.opens) == 2)
+    await verifier.kill()
+    verifier.is_frozen = False
+    await verifier.start()
+    chunk = await first
+    while not chunk.ids:
+        chunk = await anext(answer)
+    await verifier.kill()
+    await verifier.start()
+    async for _ in answer:
+        pass
+    without, *opens = verifier.opens
+    assert without.first_token_us is None
+    left_us = [opened.first_token_us or 0 for opened in opens if not opened.output_so_far]
+    assert len(left_us) > 1
+    assert left_us == sorted(set(left_us), reverse=True)
+    assert 0 < left_us[-1] < left_us[0] <= 1e9
+    assert {opened.first_token_us for opened in opens if opened.output_so_far} == {None}
+    assert {opened.first_token_us for opened in drafter.opens} == {None}
 
 
 async def test_another_verifier_takes_over(start: Start) -> None:

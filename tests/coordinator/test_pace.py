@@ -36,6 +36,15 @@ def test_a_request_that_ends_soon_has_no_more_time() -> None:
     assert pace.met() == {"token": False}
 
 
+def test_the_first_tokens_target_leaves_what_was_not_waited() -> None:
+    """It leaves the rest of its time, then none; nothing is left to keep without a target or after the token."""
+    pace = Pace(Targets(first_token_s=1.0))
+    assert [pace.first_token_left_s(waited_s) for waited_s in (0.25, 1.0, 7.0)] == [0.75, 0.0, 0.0]
+    pace.commit(1, 0.5)
+    assert pace.first_token_left_s(0.5) is None
+    assert Pace(Targets(token_s=1.0)).first_token_left_s(0.0) is None
+
+
 def test_no_target_needs_nothing() -> None:
     """Without a target there is no pace to keep and nothing to have met."""
     pace = Pace(Targets(first_token_s=1.0))

@@ -139,7 +139,7 @@ def parts(draw: Any) -> DraftPart:
 @st.composite
 def opens(draw: Any, *, at_verifier: bool) -> Open:
     output = draw(tokens)
-    here = {"grant": draw(u32), "patience_us": draw(u32)}
+    here = {"grant": draw(u32), "patience_us": draw(u32), "first_token_us": draw(st.none() | u32)}
     there = {"is_coupled": draw(st.booleans()), "speculator": draw(st.none() | st.sampled_from(["ngram", "model"]))}
     return Open(
         session=draw(sessions),
@@ -276,7 +276,9 @@ def _one_of(message: type, **kinds: Any) -> Any:
 
 any_verify_item = _one_of(
     verifier_pb2.VerifyItem,
-    open=st.builds(verifier_pb2.VerifierOpen, start=any_start, grant=u32, patience_us=u32),
+    open=st.builds(
+        verifier_pb2.VerifierOpen, start=any_start, grant=u32, patience_us=u32, first_token_us=st.none() | u32
+    ),
     chunk=any_chunk,
     work=st.builds(
         verifier_pb2.Work,

@@ -117,6 +117,15 @@ def test_a_prompt_of_many_chunks_arrives_whole() -> None:
     assert max(item.ByteSize() for item in items) < 60_000
 
 
+@pytest.mark.parametrize(("said", "read"), [(None, None), (0, 0), (1, 1), (1 << 40, (1 << 32) - 1)])
+def test_what_is_left_for_the_first_token_survives_the_wire(said: int | None, read: int | None) -> None:
+    """No target and one that is missed are told apart; what is more than the wire holds is its most."""
+    opening = Open(SESSION, 1, "", (1,), (), Sampling(), 1, Rule.BLOCK, frozenset(), 9, 1.0, first_token_us=said)
+    inbox = wire_verifier.VerifierInbox(Limits(), some.INCARNATION)
+    values = inbox.read(verifier_pb2.VerifyRequest(items=wire_verifier.write_items(opening)))
+    assert values == [Received(replace(opening, first_token_us=read), None)]
+
+
 # ---- liars -------------------------------------------------------------------------------------------------------
 
 

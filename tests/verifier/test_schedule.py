@@ -85,6 +85,20 @@ def test_a_held_session_is_computed_up_to_its_last_token() -> None:
     assert [(share.num_pending, share.has_logits) for share in shares] == [(8, False)]
 
 
+def test_prompts_are_read_in_the_order_of_their_deadlines() -> None:
+    """The earliest deadline first, however long it waited; where they are equal who waited longest; decoding before."""
+    some = [
+        candidate(0, num_pending=40, first_by_s=30.0),
+        candidate(1, num_pending=40, first_by_s=20.0, last_pass=9),
+        candidate(2, last_pass=9, first_by_s=99.0),
+        candidate(3, num_pending=40, first_by_s=30.0, last_pass=1),
+    ]
+    shares = plan(some, PassLimits(max_positions=200, prefill_positions=90))
+    assert [(share.key, share.num_pending) for share in shares] == [
+        (some[2].key, 1), (some[1].key, 40), (some[0].key, 40), (some[3].key, 10),
+    ]  # fmt: skip
+
+
 def carried(some: list[Candidate], max_drafts: int | None) -> list[int]:
     """Whose drafts ride, by place, in a pass with room for everybody."""
     shares = {share.key: share for share in plan(some, PassLimits(4096, 2048), max_drafts)}
