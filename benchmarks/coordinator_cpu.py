@@ -2,8 +2,9 @@
 
     python -m benchmarks.coordinator_cpu --sessions 32 --gamma 4
 
-Peers and clients run in processes of their own, so the CPU time of this one is the coordinator's. The verifier makes a
-pass every `--pass-ms` and keeps all of every draft; the drafter answers in `--parts` parts.
+Peers and clients run in processes of their own, so the CPU time of this one is the coordinator's; all run on uvloop, as
+services do. The verifier makes a pass every `--pass-ms` and keeps all of every draft; the drafter answers in `--parts`
+parts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from coordinator.settings import CoordinatorSettings
 from pilotfish import AsyncClient, tablefile
 from pilotfish.messages import Speculation
 from pilotfish.rpc import FrameQueue, server_options
-from pilotfish.server import Server
+from pilotfish.server import Server, run_process
 from pilotfish.telemetry import Telemetry
 from pilotfish.tokenizer import TableTokenizer
 from pilotfish.v1 import (
@@ -204,7 +205,7 @@ def run_peers(arguments: argparse.Namespace, pipe: Connection) -> None:
         for server in servers:
             await server.stop(None)
 
-    asyncio.run(serve())
+    run_process(serve())
 
 
 def run_clients(arguments: argparse.Namespace, address: str, pipe: Connection) -> None:
@@ -220,7 +221,7 @@ def run_clients(arguments: argparse.Namespace, address: str, pipe: Connection) -
                 answers = await asyncio.gather(*requests)
                 pipe.send(sum(answer.statistics.num_verdicts for answer in answers))
 
-    asyncio.run(generate())
+    run_process(generate())
 
 
 async def measure(arguments: argparse.Namespace, ports: Sequence[int]) -> dict[str, int | float]:
@@ -284,7 +285,7 @@ def main() -> None:
     peers = multiprocessing.get_context("spawn").Process(target=run_peers, args=(arguments, end))
     peers.start()
     try:
-        figures = asyncio.run(measure(arguments, pipe.recv()))
+        figures = run_process(measure(arguments, pipe.recv()))
     finally:
         pipe.send(None)
         peers.join()

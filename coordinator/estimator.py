@@ -29,6 +29,8 @@ MIN_RATE = 0.01  # no session is surer than this and its complement
 FADE_TOKENS = 5  # tokens without a draft that make a session's rounds as old as one round does
 FADE_MEMORY = 0.95  # however long its rounds count
 WAY_GAIN = 0.5  # nats by which another way must have been better
+MOST_ODDS = 999.0  # that a way is taken to have foretold, and their inverse: no surprise is worth more than 7 nats
+LEAST_FAILURE = 1e-12  # of a rate, where its odds are taken: a kind whose nodes all hold comes to a rate of 1
 FORMAT_VERSION = 3
 
 
@@ -323,16 +325,26 @@ class SessionEstimator:
         return self._own[memory].odds(self._weights.session_weights[weight])
 
     def _losses(self, evidence: Evidence, rates: Sequence[float]) -> list[float]:
-        """By way: log loss, in nats, of what it would have foretold of this round."""
-        nodes = list(zip(rates, evidence.num_kept, evidence.num_tried, strict=True))
+        """By way: log loss, in nats, of what it would have foretold of this round.
+
+        A node whose odds are x was foretold to hold at x / (1 + x), and to fail at 1 / (1 + x).
+        """
+        nodes = [
+            (rate / max(LEAST_FAILURE, 1.0 - rate), kept, tried, tried == 1.0 and kept in {0.0, 1.0})
+            for rate, kept, tried in zip(rates, evidence.num_kept, evidence.num_tried, strict=True)
+        ]
         losses = []
-        for way in range(self._weights.num_ways):
-            odds, likelihood, loss = self._odds(way), 1.0, 0.0
-            for rate, kept, tried in nodes:
-                bounded = min(0.999, max(0.001, rate * odds / (1.0 - rate + rate * odds)))
-                if tried == 1.0 and kept in {0.0, 1.0}:  # the usual case: one logarithm will do for all
-                    likelihood *= bounded if kept else 1.0 - bounded
+        for own in (own.odds(weight) for own in self._own for weight in self._weights.session_weights):
+            likelihood, loss = 1.0, 0.0
+            for kind, kept, tried, is_whole in nodes:
+                odds = own * kind
+                if odds > MOST_ODDS:
+                    odds = MOST_ODDS
+                elif odds < 1.0 / MOST_ODDS:
+                    odds = 1.0 / MOST_ODDS
+                if is_whole:  # the usual case: one logarithm will do for all
+                    likelihood *= (odds if kept else 1.0) / (1.0 + odds)
                 else:
-                    loss -= kept * math.log(bounded) + (tried - kept) * math.log(1.0 - bounded)
+                    loss += tried * math.log1p(odds) - kept * math.log(odds)
             losses.append(loss - math.log(max(likelihood, 1e-300)))
         return losses

@@ -121,13 +121,14 @@ class RoundLoop:
             verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=drafting.may_go_on)
         position = self._committed.position
         num_remaining = self._admitted.max_tokens - self._committed.num_output
+        wishes, seed = self._admitted.request.speculation, self._admitted.opening.seed
         return Snapshot(
             position=position,
             num_remaining=num_remaining,
             num_draftable=drafting.num_draftable,
             max_gamma=max_gamma,
             is_drafter_up=drafting.session is not None,
-            wishes=self._admitted.request.speculation,
+            wishes=wishes,
             verifier=verifier.peer.load,
             drafter=drafting.load,
             outlook=outlook,
@@ -135,7 +136,7 @@ class RoundLoop:
             need=self._record.pace.need(num_remaining),
             may_draft_ahead=drafting.may_go_on,
             last=self._choice,
-            chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0),
+            chance=uniform(seed, Purpose.EXPLORE, position, 0) if wishes.gamma is None else 1.0,
         )
 
     def _patience_us(self, decision: Decision) -> int:

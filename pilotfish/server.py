@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -21,6 +21,8 @@ from pilotfish.status import message, status_code, trailers
 _log = logging.getLogger(__name__)
 
 LIVENESS: Final = ""
+
+Result = TypeVar("Result")
 
 
 class Server:
@@ -89,10 +91,10 @@ class Server:
         await self.grpc.stop(max(0.0, end - loop.time()))
 
 
-def run_process(service: Coroutine[Any, Any, None]) -> None:
+def run_process(service: Coroutine[Any, Any, Result]) -> Result:
     """Run a service as what this process is for, on uvloop where that is installed (there is none for Windows)."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(service)
+        return runner.run(service)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
