@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from coordinator.admission import Admitted
@@ -21,6 +22,14 @@ _SESSION_GOES_ON: Final = frozenset({"argument", "malformed", "internal"})  # re
 _NO_LOAD: Final = DrafterLoad()
 
 
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """What the coordinator's settings let drafts do."""
+
+    draft_ahead: bool  # lie ahead of the verdict
+    early_stop: bool  # end where a node is not worth its price
+
+
 class Drafting:
     """Keeps a session at a drafter, as far as there is one. A drafter that fails costs drafts, never the request."""
 
@@ -33,6 +42,7 @@ class Drafting:
         record: Record,
         inbox: Inbox,
         estimator: Estimator,
+        leave: Leave,
     ) -> None:
         self.session: DrafterSession | None = None
         self.meter: Meter | None = None  # of the session's drafts
@@ -44,6 +54,7 @@ class Drafting:
         self._tempo = tempo
         self._record = record
         self._inbox = inbox
+        self._leave = leave
         self._asked_s = 0.0
         self._retry_at_s = 0.0
         self._retry_s = 0.0
@@ -68,11 +79,12 @@ class Drafting:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether drafts may lie ahead of the verdict: where nodes are chosen without chance, or by that of `match`.
+        """Whether drafts may lie ahead: by the settings, where nodes are chosen without chance or by that of `match`.
 
         A node is then right with the same probability whether it is checked or only guesses the bonus (docs/law.md).
         """
-        return self.session is not None and self._admitted.opening.rule is Rule.MATCH
+        is_match = self._admitted.opening.rule is Rule.MATCH
+        return self._leave.draft_ahead and is_match and self.session is not None
 
     def is_of(self, session: bytes) -> bool:
         """Whether the session is the one at the drafter."""
@@ -123,11 +135,13 @@ class Drafting:
         goes_on: bool = False,
         worth: Worth = ANYTHING,
     ) -> None:
-        """Ask for nodes, as `DrafterSession.propose` has it; what confidence is worth is known here."""
+        """Ask for nodes, as `DrafterSession.propose` has it; what confidence is worth, if it counts, is known here."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
         self._asked_s = asyncio.get_running_loop().time()
         try:
-            if worth != ANYTHING and self.meter is not None:
+            if not self._leave.early_stop:
+                worth = ANYTHING
+            elif worth != ANYTHING and self.meter is not None:
                 worth = worth._replace(calibration=self.meter.calibration)
             self.session.propose(number, gamma, trace, goes_on=goes_on, worth=worth)
         except Overloaded:  # it has not read for so long that no more can wait for it

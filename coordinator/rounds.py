@@ -9,7 +9,7 @@ from typing import Final
 
 from coordinator.admission import Admitted
 from coordinator.answer import Answer
-from coordinator.drafting import Drafting
+from coordinator.drafting import Drafting, Leave
 from coordinator.estimator import Estimator, Phase
 from coordinator.line import NO_LEAD, Lead, lead
 from coordinator.peers import Inbox, News, PeerNews
@@ -41,6 +41,7 @@ class Means:
     estimator: Estimator
     realised: Realised
     failover_s: float  # how long a request waits for a verifier
+    leave: Leave
     think_marks: ThinkMarks | None = None  # None: the model does not reason, or nobody cares
 
 
@@ -55,7 +56,7 @@ class RoundLoop:
         committed = self._committed = Committed(admitted.prompt, admitted.request.output_so_far)
         self._answer = Answer(admitted, means.vocabulary, committed, record)
         roster, tempo = means.roster, means.tempo
-        self._drafting = Drafting(admitted, committed, roster, tempo, record, inbox, means.estimator)
+        self._drafting = Drafting(admitted, committed, roster, tempo, record, inbox, means.estimator, means.leave)
         self._verifying = Verifying(admitted, committed, roster, tempo, means.failover_s, record, inbox)
         self._underway = Underway(record, self._drafting, self._verifying, committed)
         self._reasoning = Reasoning(means.think_marks, committed.tokens)

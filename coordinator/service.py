@@ -17,6 +17,7 @@ import grpc.aio
 from coordinator.adaptive import AdaptivePolicy
 from coordinator.admission import Admitted, Served, admit
 from coordinator.discovery import Addresses, Discovery, StaticDiscovery
+from coordinator.drafting import Leave
 from coordinator.estimator import Estimator
 from coordinator.peers import Watch
 from coordinator.policy import Policy, TablePolicy
@@ -88,6 +89,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             realised=Realised(self.telemetry),
             failover_s=settings.failover_s,
             think_marks=ThinkMarks.find(settings.think_marks, tokenizer.vocabulary),
+            leave=Leave(settings.draft_ahead, settings.early_stop),
         )
         self.is_draining = False
         self._idle = asyncio.Event()

@@ -90,6 +90,16 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     max_gamma: Annotated[int, Field(ge=0, le=MAX_GAMMA_BOUND)] = Field(
         16, description="most tokens a request may have drafted in a round; more is refused"
     )
+    draft_ahead: bool = Field(
+        True,
+        description="drafts may lie ahead of the verdict, where the policy finds that this pays; false: a drafter "
+        "waits for the verdict before it goes on",
+    )
+    early_stop: bool = Field(
+        True,
+        description="a drafter is told what a node must be worth, and ends a draft where its confidence says less; "
+        "false: it draws all that it is asked for",
+    )
     draft_deadline_ms: PositiveMilliseconds = Field(
         250.0, description="a drafter draws no further node after so long in a round"
     )

@@ -204,6 +204,19 @@ async def test_drafter_that_thinks_again(start: Start) -> None:
     assert done.ids == truth(60)
 
 
+async def test_not_where_the_settings_forbid_it(start: Start) -> None:
+    """With draft_ahead off no draft lies ahead, whatever the policy chooses, and the verifier plans with none."""
+    policy = AheadPolicy(3, 2)
+    stack, verifier, drafter = await three(start, policy, draft_ahead=False)
+    done = await stack.complete(max_tokens=20)
+    assert done.ids == truth(20)
+    assert done.statistics.num_drafts > 0
+    assert policy.may == {False}
+    assert not any(work.assumes for work in verifier.works)
+    assert not any(work.profile.may_draft_ahead for work in verifier.works if work.profile)
+    assert all(request.gamma <= 3 for request in drafter.requests)
+
+
 async def test_only_under_match(start: Start) -> None:
     """Under a rule that weighs by q no draft lies ahead: the bonus is drawn apart from the guess."""
     policy = AheadPolicy(3, 2)

@@ -50,6 +50,19 @@ async def test_a_drafter_is_told_what_its_confidence_was_worth(
     assert (told[-1] - told[0]) * direction > 0.05
 
 
+async def test_no_draft_ends_early_where_the_settings_forbid_it(start: Start) -> None:
+    """With early_stop off a drafter hears of no price and of no calibration, whatever the policy decides."""
+    law = chaotic(26)
+    drafter = await start.drafter(right_for(2, law, 26))
+    drafter.confidence = SURE
+    verifier = await start.verifier(law)
+    stack = await start.coordinator([verifier], [drafter], policy=Pricing(0.25, 0.125), early_stop=False)
+    await stack.complete(max_tokens=30)
+    assert {(request.price, request.step_price, request.calibration) for request in drafter.requests} == {
+        (0.0, 0.0, None)
+    }
+
+
 async def test_without_a_price_nothing_is_weighed(start: Start) -> None:
     """A fixed γ is drafted whole: no price and no calibration are sent, however sure the drafter is."""
     law = chaotic(26)
