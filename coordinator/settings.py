@@ -124,8 +124,10 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
     otlp_protocol: OtlpProtocol | None = Field(
         None, description="how they are sent; none: OTEL_EXPORTER_OTLP_PROTOCOL, and grpc where that says nothing"
     )
-    trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
-        1.0, description="share of the requests whose spans are sent, where the client brings no trace of its own"
+    trace_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
+        None,
+        description="share of the requests whose spans are sent, where the client brings no trace of its own; none: "
+        "OTEL_TRACES_SAMPLER, and all where that says nothing",
     )
     trace_slow_s: PositiveSeconds | None = Field(
         None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -36,6 +37,9 @@ Signal: TypeAlias = Literal["traces", "metrics"]
 _TIMEOUT_S: Final = 3.0  # of one export: a collector that is away must not hold up a shutdown
 _SPANS_EVERY_MS: Final = 500.0
 _METRICS_EVERY_S: Final = 60.0  # where OTEL_METRIC_EXPORT_INTERVAL says nothing
+_SAMPLER: Final = "OTEL_TRACES_SAMPLER"
+_RATIOS: Final = {"always_on": 1.0, "always_off": 0.0, "traceidratio": None}  # None: OTEL_TRACES_SAMPLER_ARG says it
+_BY_PARENT: Final = "parentbased_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,56 @@ def _protocol_of(environment: Mapping[str, str], own: str) -> OtlpProtocol:
     return known[value]
 
 
-def sdk_tracer(to: Destination, service: str, version: str, resource: Resource, ratio: float) -> SdkTracer:
-    """A tracer whose spans go there."""
+class Sampling(NamedTuple):
+    """Which traces are sampled, as `SdkTracer` has it."""
+
+    ratio: float = 1.0
+    follows_parent: bool = True
+
+
+def sampling(environment: Mapping[str, str]) -> Sampling:
+    """Which traces are sampled by OpenTelemetry's variables: all that begin here, where they say nothing.
+
+    The SDK reads them too, but takes what it does not know for "all", with a line in the log.
+
+    Raises:
+        ConfigurationError: the sampler is not known, or its argument is no share.
+    """
+    name = environment.get(_SAMPLER) or f"{_BY_PARENT}always_on"
+    kind = name.lower().removeprefix(_BY_PARENT)
+    if kind not in _RATIOS:
+        known = ", ".join([*_RATIOS, *(_BY_PARENT + each for each in _RATIOS)])
+        raise ConfigurationError.of(_SAMPLER, name, f"known are {known}")
+    ratio = _RATIOS[kind]
+    return Sampling(_share_of(environment) if ratio is None else ratio, name.lower().startswith(_BY_PARENT))
+
+
+def _share_of(environment: Mapping[str, str]) -> float:
+    key = f"{_SAMPLER}_ARG"
+    text = environment.get(key) or "1.0"
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0.0 <= share <= 1.0:
+        raise ConfigurationError.of(key, text, "a share from 0 to 1 is needed, such as 0.1")
+    return share
+
+
+def sdk_tracer(to: Destination, service: str, version: str, resource: Resource, ratio: float | None) -> SdkTracer:
+    """A tracer whose spans go there.
+
+    Args:
+        ratio: of the traces that begin here, how many are sampled; None: as OpenTelemetry's variables say.
+
+    Raises:
+        ConfigurationError: they say what cannot be.
+    """
+    chosen = sampling(os.environ) if ratio is None else Sampling(ratio)
     processor = BatchSpanProcessor(to.span_exporter(), schedule_delay_millis=_SPANS_EVERY_MS)
-    return SdkTracer(service, version, processor, ratio=ratio, resource=resource)
+    return SdkTracer(
+        service, version, processor, ratio=chosen.ratio, follows_parent=chosen.follows_parent, resource=resource
+    )
 
 
 class MetricSender:

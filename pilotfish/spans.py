@@ -1,8 +1,8 @@
 """Spans that the OpenTelemetry SDK sends: which of them is decided at the root, and for some only at the end.
 
 A request is sampled by its trace id, so that whoever samples by the same ratio decides alike; one that comes with a
-trace follows whoever began that. Spans of the others are *held*, bounded in memory, until somebody says that the trace
-is to be kept after all (the request was slow, or failed):
+trace follows whoever began that, unless the tracer is told not to. Spans of the others are *held*, bounded in memory,
+until somebody says that the trace is to be kept after all (the request was slow, or failed):
 
     sampled        sent as it ends
     not sampled    held · `keep` sends what is held and all that follows · the oldest traces go where room is needed
@@ -119,6 +119,7 @@ class SdkTracer:
         processor: SpanProcessor,
         *,
         ratio: float = 1.0,
+        follows_parent: bool = True,
         resource: Resource | None = None,
         max_held_spans: int = MAX_HELD_SPANS,
     ) -> None:
@@ -126,6 +127,7 @@ class SdkTracer:
 
         Args:
             ratio: of the traces that begin here, how many are sampled; 0 to 1.
+            follows_parent: a span with a parent is sampled where that is; else by its trace id, as one without.
             resource: what the spans are of; None: what `resource_of` says.
         """
         self._processor = processor
@@ -134,6 +136,7 @@ class SdkTracer:
         self._ids = RandomIdGenerator()
         self._id_mask = TraceIdRatioBased.TRACE_ID_LIMIT
         self._id_bound = TraceIdRatioBased.get_bound_for_rate(ratio)
+        self._follows_parent = follows_parent
         self._held = Held(max_held_spans)
         self._kept: dict[int, None] = {}
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
@@ -154,11 +157,12 @@ class SdkTracer:
         span_id = self._ids.generate_span_id()
         if parent is None:
             trace = self._ids.generate_trace_id()
-            flags = SAMPLED if trace & self._id_mask < self._id_bound else 0
+            flags = self._flags_of(trace)
             return RecordedSpan(name, (trace, None, span_id), flags, "", start_ns, attributes, self._finish)
         trace, parent_id, flags = ids_of(parent)
+        flags = flags & SAMPLED if self._follows_parent else self._flags_of(trace)
         ids = trace, parent_id, span_id
-        return RecordedSpan(name, ids, flags & SAMPLED, parent.tracestate, start_ns, attributes, self._finish)
+        return RecordedSpan(name, ids, flags, parent.tracestate, start_ns, attributes, self._finish)
 
     def record(
         self,
@@ -190,6 +194,10 @@ class SdkTracer:
 
     def shutdown(self) -> None:
         self._processor.shutdown()
+
+    def _flags_of(self, trace: int) -> int:
+        """What the trace's id says; every service with the same ratio finds the same."""
+        return SAMPLED if trace & self._id_mask < self._id_bound else 0
 
     def _finish(self, span: RecordedSpan) -> None:
         if span.flags & SAMPLED or span.trace in self._kept:

@@ -329,14 +329,15 @@ class Telemetry:
         version: str,
         otlp_endpoint: str | None = None,
         otlp_protocol: OtlpProtocol | None = None,
-        trace_ratio: float = 1.0,
+        trace_ratio: float | None = None,
     ) -> Telemetry:
         """The telemetry of a service: its metrics, which with its spans go to where settings or environment say.
 
         Args:
             otlp_endpoint: None: as OpenTelemetry's variables say, and nowhere where they say nothing.
             otlp_protocol: None: likewise, and grpc where they say nothing.
-            trace_ratio: of the traces that begin here, how many are sampled; 0 to 1.
+            trace_ratio: of the traces that begin here, how many are sampled; 0 to 1. None: as OpenTelemetry's variables
+                say, and all where they say nothing.
 
         Raises:
             ConfigurationError: a variable of OpenTelemetry's has a value that cannot be.
@@ -347,7 +348,7 @@ class Telemetry:
         return telemetry
 
     def _send(
-        self, service: str, version: str, endpoint: str | None, protocol: OtlpProtocol | None, ratio: float
+        self, service: str, version: str, endpoint: str | None, protocol: OtlpProtocol | None, ratio: float | None
     ) -> None:
         """Send spans and metrics from now on, as far as there is anywhere to."""
         from pilotfish import otlp

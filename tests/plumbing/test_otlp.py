@@ -6,7 +6,7 @@ import pytest
 
 from pilotfish.errors import ConfigurationError
 from pilotfish.messages import TraceContext
-from pilotfish.otlp import destination
+from pilotfish.otlp import Sampling, destination, sampling
 from pilotfish.spans import SdkTracer
 from pilotfish.telemetry import Attribute, Metric, Telemetry
 from pilotfish.tracing import NoTracer
@@ -145,3 +145,51 @@ def test_an_interval_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "often")
     with pytest.raises(ConfigurationError, match=r"OTEL_METRIC_EXPORT_INTERVAL.*often"):
         Telemetry.of_service("drafter", "1", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "argument", "expected"),
+    [
+        (None, None, Sampling(1.0)),
+        (None, "0.5", Sampling(1.0)),  # an argument of no sampler
+        ("always_on", None, Sampling(1.0, follows_parent=False)),
+        ("always_off", None, Sampling(0.0, follows_parent=False)),
+        ("traceidratio", "0.25", Sampling(0.25, follows_parent=False)),
+        ("parentbased_always_on", None, Sampling(1.0)),
+        ("parentbased_always_off", "0.5", Sampling(0.0)),
+        ("parentbased_traceidratio", "0.25", Sampling(0.25)),
+        ("ParentBased_TraceIdRatio", None, Sampling(1.0)),
+    ],
+)
+def test_the_sampler_is_read_as_opentelemetry_says(
+    sampler: str | None, argument: str | None, expected: Sampling
+) -> None:
+    """Its samplers that need no service of their own are known, with the ratio of the argument where they have one."""
+    variables = {"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}
+    assert sampling({name: value for name, value in variables.items() if value is not None}) == expected
+
+
+def test_a_sampler_that_is_not_known_is_refused() -> None:
+    """The variable and its value are named, and so is what may be said."""
+    with pytest.raises(ConfigurationError, match=r"OTEL_TRACES_SAMPLER.*jaeger_remote.*parentbased_traceidratio"):
+        sampling({"OTEL_TRACES_SAMPLER": "jaeger_remote"})
+
+
+@pytest.mark.parametrize("argument", ["often", "1.5", "-0.1", "nan"])
+def test_a_share_that_is_none_is_refused(argument: str) -> None:
+    """The argument of a sampler by ratio is a number from 0 to 1."""
+    variables = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": argument}
+    with pytest.raises(ConfigurationError, match=rf"OTEL_TRACES_SAMPLER_ARG.*{argument}"):
+        sampling(variables)
+
+
+@pytest.mark.parametrize(("ratio", "flag"), [(None, "00"), (1.0, "01")])
+def test_the_setting_wins_over_the_sampler(monkeypatch: pytest.MonkeyPatch, ratio: float | None, flag: str) -> None:
+    """OTEL_TRACES_SAMPLER holds only where our own setting says nothing."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
+    telemetry = Telemetry.of_service("drafter", "1", trace_ratio=ratio)
+    context = telemetry.tracer.begin("draft").context
+    assert context is not None
+    assert context.traceparent.endswith(f"-{flag}")
+    telemetry.shutdown()

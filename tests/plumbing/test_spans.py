@@ -70,6 +70,17 @@ def test_none_or_all_are_sampled(ratio: float, expected: int) -> None:
     assert len(names(exporter)) == expected
 
 
+@pytest.mark.parametrize(("follows_parent", "num_sent"), [(True, 0), (False, 2)])
+def test_a_tracer_may_be_told_not_to_follow_the_parent(follows_parent: bool, num_sent: int) -> None:
+    """Then the trace's id decides in a span with a parent too, and its own children hear of it."""
+    tracer, exporter = recording(ratio=1.0, follows_parent=follows_parent)
+    generate = tracer.begin("generate", UNSAMPLED)
+    tracer.begin("round", generate.context).end()
+    generate.end()
+    assert len(names(exporter)) == num_sent
+    assert generate.context.traceparent.endswith("-01" if num_sent else "-00")
+
+
 def test_services_sample_the_same_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a trace is sampled is in its id: whoever samples by the same ratio, or follows the flag, decides alike.
 
