@@ -6,6 +6,7 @@ The floors are half of what was measured or less; docs/law.md has the measured v
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 from tests.law import reference, wrong
 from tests.law.batched import batched_law
-from tests.law.enumeration import TargetLaw, text_law, total_variation
+from tests.law.enumeration import Chance, TargetLaw, Tokens, enumerate_law, extend, text_law, total_variation
 from tests.law.programs import keyed_law
 from tests.law.reference import Decide
 from tests.law.tables import DrawDraft, Pair, draw_chain, draw_tree
@@ -27,6 +28,8 @@ SMALL = Pair(2, seed=23)
 FINE = Pair(3, seed=23, num_bits=32)
 MASKED = wrong.masked(PAIR.p, forbidden=1)
 CHAIN = draw_chain(PAIR, 2)
+AHEAD_FLOOR = 0.07
+PlayAhead = Callable[[Chance, DrawDraft, Decide, TargetLaw, tuple[int, int]], Tokens]
 
 
 def bias(draw: DrawDraft, decide: Decide, target: TargetLaw = PAIR.p) -> float:
@@ -114,6 +117,18 @@ def test_trimming_is_exact_under_match(name: str, draw: DrawDraft, target: Targe
 def test_what_is_allowed_is_exact(name: str, draw: DrawDraft, target: TargetLaw, decide: Decide) -> None:
     """What is decided before a draw, or after a token that is still sent, leaves the law as it is."""
     assert bias(draw, decide, target) < EXACT
+
+
+@pytest.mark.parametrize("one_hot", [(True,) * 3, ()], ids=["guessed", "drawn"])
+@pytest.mark.parametrize("decide", [*CHAIN_RULES, reference.match])
+@pytest.mark.parametrize("play", [wrong.taking_what_failed, wrong.keeping_the_guess])
+def test_wrong_draft_ahead_is_caught(play: PlayAhead, decide: Decide, one_hot: tuple[bool, ...]) -> None:
+    """A round that lies ahead and counts though its assumption failed, or a guess that counts as accepted, is seen."""
+    gammas, line = (1, 1), draw_chain(PAIR, 3, one_hot)
+    law = enumerate_law(lambda chance: play(chance, line, decide, PAIR.p, gammas))
+    measured = total_variation(extend(law, PAIR.p, 4), text_law(PAIR.p, 4))
+    LOGGER.info("%s: %.6f", play.__name__, measured)
+    assert measured > AHEAD_FLOOR > EXACT
 
 
 def test_lying_is_harmless_under_match() -> None:

@@ -8,7 +8,7 @@ from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
 from tests.law import reference
 from tests.law.enumeration import Chance, TargetLaw, Tokens
-from tests.law.reference import base_keyed, dense, residual
+from tests.law.reference import Decide, base_keyed, dense, residual
 from tests.law.tables import DrawDraft, Pair, draw_chain, weighted
 
 # Rules -------------------------------------------------------------------------------------------------------------
@@ -158,6 +158,35 @@ def always(token: int, claimed: float) -> DrawDraft:
         )
 
     return draw
+
+
+# Sessions whose drafter goes on: two rounds of a line, the node between them guesses the bonus ----------------------
+
+
+def taking_what_failed(
+    chance: Chance, line: DrawDraft, decide: Decide, target: TargetLaw, gammas: tuple[int, int]
+) -> Tokens:
+    """Takes the round that lies ahead as it was decided below what it assumes, whatever was committed instead."""
+    draft, (num_first, _) = line(chance, ()), gammas
+    text = decide(chance, (), draft.truncate(num_first), target)
+    return text + decide(chance, draft.tokens[: num_first + 1], _ahead(draft, gammas), target)
+
+
+def keeping_the_guess(
+    chance: Chance, line: DrawDraft, decide: Decide, target: TargetLaw, gammas: tuple[int, int]
+) -> Tokens:
+    """Counts the guess as accepted with the nodes before it: it is committed in place of the bonus."""
+    draft, (num_first, _) = line(chance, ()), gammas
+    text = decide(chance, (), draft.truncate(num_first), target)
+    if text[:num_first] != draft.tokens[:num_first]:
+        return text
+    text = draft.tokens[: num_first + 1]
+    return text + decide(chance, text, _ahead(draft, gammas), target)
+
+
+def _ahead(draft: Draft, gammas: tuple[int, int]) -> Draft:
+    first, end = gammas[0] + 1, sum(gammas) + 1
+    return Draft.chain(draft.tokens[first:end], draft.q[first:end])
 
 
 # Trimmers: what is verified depends on what is dropped -------------------------------------------------------------
