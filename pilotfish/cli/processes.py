@@ -179,6 +179,7 @@ class Fleet:
         self._show = show
         self._check = check
         self._events: SimpleQueue[Event] = SimpleQueue()
+        self._is_at_work = False
 
     def address(self, module: str) -> str:
         """Where a service answers.
@@ -198,9 +199,12 @@ class Fleet:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Turn SIGINT, SIGTERM and SIGHUP into `Asked` while the block runs; main thread only."""
+        """Turn SIGINT, SIGTERM and SIGHUP into `Asked` while the block runs; main thread only. See `at_work`."""
 
         def ask(number: int, _frame: FrameType | None) -> None:
+            if self._is_at_work:
+                self._is_at_work = False
+                raise KeyboardInterrupt
             self.ask(number)
 
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -209,6 +213,18 @@ class Fleet:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Within `signals`, for a caller that is busy with the services: the first signal interrupts it.
+
+        Those after it are `Asked` again, so that the services end in order.
+        """
+        self._is_at_work = True
+        try:
+            yield
+        finally:
+            self._is_at_work = False
 
     def wait_until_ready(self, timeout_s: float, tell: Callable[[str], None] | None = None) -> Asked | None:
         """Wait until every service is ready.

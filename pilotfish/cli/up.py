@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,7 +93,7 @@ def up(
     timeout_s = float(given.pop("timeout"))  # type: ignore[arg-type]
     local = Local(**given, settings=settings)  # type: ignore[arg-type]
     terminal = Terminal.of_process()
-    with running(local, log(terminal), timeout_s, tell=_tell(terminal)) as fleet:
+    with running(local, log(terminal), timeout_s, tell=_tell(terminal), is_waited_for=True) as fleet:
         address = fleet.address("coordinator")
         terminal.say(f"ready: {local.model}, drafted by {local.drafter}, at {address}. Try:", style="bold green")
         terminal.say(f'  pilotfish generate "Why is the sky blue?" --host {address}')
@@ -103,7 +103,12 @@ def up(
 
 @contextmanager
 def running(
-    local: Local, show: Show, timeout_s: float = READY_TIMEOUT_S, tell: Callable[[str], None] | None = None
+    local: Local,
+    show: Show,
+    timeout_s: float = READY_TIMEOUT_S,
+    tell: Callable[[str], None] | None = None,
+    *,
+    is_waited_for: bool = False,
 ) -> Iterator[Fleet]:
     """The services, ready, for as long as the block runs; all are gone after it, however it ends.
 
@@ -114,8 +119,11 @@ def running(
         show: gets every line of their logs.
         timeout_s: until all are ready.
         tell: hears which are not ready yet.
+        is_waited_for: the block does nothing but `Fleet.wait`, which returns the signal that asks for the end. Else a
+            signal interrupts the block.
 
     Raises:
+        KeyboardInterrupt: a signal asked for the end, of a block that works.
         PilotfishError: something of it cannot be had or started.
         typer.Exit: a signal asked for the end before they were ready.
     """
@@ -127,7 +135,8 @@ def running(
             fleet.start()
             if fleet.wait_until_ready(timeout_s, tell) is not None:
                 raise typer.Exit(INTERRUPTED)
-            yield fleet
+            with nullcontext() if is_waited_for else fleet.at_work():
+                yield fleet
         finally:
             for name in fleet.stop():
                 show(name, "had to be killed: it did not end in time")

@@ -118,6 +118,17 @@ def test_a_signal_asks_for_the_end(started: Callable[..., Fleet]) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_interrupts_work(started: Callable[..., Fleet]) -> None:
+    """Who works with the services is interrupted once; a second signal does not disturb what ends them."""
+    fleet = started("waits")
+    with fleet.signals():
+        with fleet.at_work():
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        assert fleet.wait() == Asked(signal.SIGINT)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent")
 def test_a_killed_parent_leaves_nobody_behind() -> None:
     """When the process that started the services is killed with SIGKILL, they end too."""
