@@ -36,6 +36,9 @@ class AdaptivePolicy:
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off and wishes.gamma != 0 and wishes.max_gamma != 0
 
+    def heeds_price(self, wishes: Speculation) -> bool:
+        return self.may_draft(wishes) and wishes.gamma is None
+
     def decide(self, snapshot: Snapshot) -> Decision:
         wishes, outlook = snapshot.wishes, snapshot.outlook
         if wishes.is_off or wishes.gamma is not None:

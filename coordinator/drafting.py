@@ -109,8 +109,10 @@ class Drafting:
             self.lose("unread")
             return
         is_judged_by_law = self._admitted.opening.rule is not Rule.MATCH
-        estimator = self._estimator.session(self._kind(peer))
-        self.meter = Meter(estimator, peer.round_trip_us / 1e6, is_judged_by_law=is_judged_by_law)
+        kind = self._kind(peer)
+        common = peer.common[kind.speculator]
+        estimator = self._estimator.session(kind)
+        self.meter = Meter(estimator, peer.round_trip_us / 1e6, common, is_judged_by_law=is_judged_by_law)
         self.meter.enter(self._phase)
 
     def enter(self, phase: Phase) -> None:

@@ -13,7 +13,8 @@ from pilotfish.price import Profile
 
 OFFER_MEMORY = 0.7  # of the counts of offers that is left after an answer
 OFFER_WEIGHT = 1.0  # answers the first guess (there will be a draft) is worth; it fades like them
-DELAY_SHARE = 0.2  # of the newest round trip in its estimate
+DELAY_SHARE = 0.1  # of the newest round trip in a session's estimate
+COMMON_SHARE = 0.05  # and in that of all sessions of a drafter
 CUT_BY_TIME = frozenset({DraftEnd.DEADLINE, DraftEnd.CONTEXT, DraftEnd.GAMMA, DraftEnd.SURVIVAL})
 
 
@@ -43,23 +44,45 @@ class Outlook:
         return replace(self.profile(drafter, may_draft_ahead=False), survival=self.survival)
 
 
+@dataclass(slots=True)
+class Common:
+    """What the sessions of a drafter's speculator found alike: what a new one begins with."""
+
+    away_s: float | None = None  # how long drafts are away, their drawing left out; None: none has come back yet
+    is_drawn: bool | None = None  # whether nodes come with a q; None: none has come yet
+
+    def came_back(self, seconds: float) -> None:
+        """A draft was away so long."""
+        known = seconds if self.away_s is None else self.away_s
+        self.away_s = known + COMMON_SHARE * (seconds - known)
+
+
 class Meter:
     """Measures the drafts of one session at one drafter."""
 
-    def __init__(self, estimator: SessionEstimator, round_trip_s: float, *, is_judged_by_law: bool = False) -> None:
+    def __init__(
+        self,
+        estimator: SessionEstimator,
+        round_trip_s: float,
+        common: Common | None = None,
+        *,
+        is_judged_by_law: bool = False,
+    ) -> None:
         """Measure from now on.
 
         Args:
             estimator: of the session.
-            round_trip_s: a first guess.
+            round_trip_s: a first guess, where nothing is known of other sessions.
+            common: of all sessions of the drafter's speculator.
             is_judged_by_law: a node that was drawn from a q is kept by what p and q say of it, not by equality.
         """
         self._estimator = estimator
-        self._round_trip_s = round_trip_s
+        self._common = common or Common()
+        self._round_trip_s = round_trip_s if self._common.away_s is None else self._common.away_s
         self._num_offered = self._num_asked = OFFER_WEIGHT
         self._num_rounds = 0
         self._is_judged_by_law = is_judged_by_law
-        self._is_drawn = False
+        self._has_q: bool | None = None  # whether any of its nodes came with one; None: none has come yet
 
     def outlook(self, num_depths: int) -> Outlook:
         """What is known now."""
@@ -73,7 +96,15 @@ class Meter:
 
     def received(self, draft: Draft) -> None:
         """Nodes have come."""
-        self._is_drawn = self._is_drawn or (self._is_judged_by_law and any(q is not None for q in draft.q))
+        if draft.tokens:
+            self._has_q = bool(self._has_q) or any(q is not None for q in draft.q)
+            self._common.is_drawn = self._has_q
+
+    @property
+    def _is_drawn(self) -> bool:
+        """Whether drafts are drawn by chance and judged by their law; where nothing is known yet, they may be."""
+        has_q = self._common.is_drawn is not False if self._has_q is None else self._has_q
+        return self._is_judged_by_law and has_q
 
     @property
     def calibration(self) -> Calibration:
@@ -136,4 +167,5 @@ class Meter:
 
     def came_back(self, seconds: float) -> None:
         """A draft took so long from the verdict before it, its drafting left out."""
+        self._common.came_back(max(0.0, seconds))
         self._round_trip_s += DELAY_SHARE * (max(0.0, seconds) - self._round_trip_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from google.rpc import code_pb2
 
+from coordinator.outlook import Common
 from pilotfish.errors import PilotfishError, Unavailable, VocabularyMismatch
 from pilotfish.messages import DrafterLoad, DraftPart, ServiceInfo, SessionId, VerifierLoad
 from pilotfish.peer import Dial, Pace, PeerStream, drafter_dial, verifier_dial
@@ -121,6 +122,7 @@ class Peer(Generic[ToPeer, FromPeer, Load]):
         self.role = dialect.role
         self.incarnation = 0
         self.load: Load = dialect.no_load
+        self.common: defaultdict[str, Common] = defaultdict(Common)  # of a drafter, by speculator
         self.num_dropped_by_cause: Counter[str] = Counter()  # answers that belong to no request here
         self._num_sent_bytes = 0  # told to telemetry, of the stream that is open
         self._dialect: Dialect[ToPeer, FromPeer, Load] = dialect

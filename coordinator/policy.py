@@ -63,6 +63,9 @@ class Policy(Protocol):
     def may_draft(self, wishes: Speculation) -> bool:
         """Whether it will ever draft for such a request, so that a drafter is to read along."""
 
+    def heeds_price(self, wishes: Speculation) -> bool:
+        """Whether such a request answers its verifier's plan, so that the plan is to count on it."""
+
     def decide(self, snapshot: Snapshot) -> Decision:
         """γ for the round that begins at the snapshot's position."""
 
@@ -75,6 +78,9 @@ class FixedPolicy:
 
     def may_draft(self, wishes: Speculation) -> bool:
         return self._wanted(wishes).gamma > 0
+
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return False
 
     def decide(self, snapshot: Snapshot) -> Decision:
         decision = self._wanted(snapshot.wishes)
@@ -100,6 +106,9 @@ class TablePolicy:
 
     def may_draft(self, wishes: Speculation) -> bool:
         return FixedPolicy(self.table.most).may_draft(wishes)
+
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return False
 
     def decide(self, snapshot: Snapshot) -> Decision:
         return FixedPolicy(self.table.gamma(snapshot.verifier.num_sessions)).decide(snapshot)

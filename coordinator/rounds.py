@@ -118,11 +118,11 @@ class RoundLoop:
         drafting, verifier = self._drafting, self._verifying.session
         max_gamma = min(self._admitted.max_gamma, verifier.max_nodes)
         outlook = None if drafting.meter is None else drafting.meter.outlook(max_gamma)
-        if outlook is not None:
+        wishes, seed = self._admitted.request.speculation, self._admitted.opening.seed
+        if outlook is not None and self._means.policy.heeds_price(wishes):
             verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=drafting.may_go_on)
         position = self._committed.position
         num_remaining = self._admitted.max_tokens - self._committed.num_output
-        wishes, seed = self._admitted.request.speculation, self._admitted.opening.seed
         return Snapshot(
             position=position,
             num_remaining=num_remaining,

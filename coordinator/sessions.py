@@ -122,6 +122,7 @@ class VerifierSession:
                 output_so_far=self._committed.output,
                 grant=grant,
                 patience_us=patience_us,
+                profile=self._moved_profile(),
                 is_coupled=False,
                 speculator=None,
                 trace=trace,

@@ -84,7 +84,7 @@ class TraceContext:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Start a session: at a verifier, or (without grant, patience and target) at a drafter."""
+    """Start a session: at a verifier, or (without grant, patience, target and profile) at a drafter."""
 
     session: SessionId
     incarnation: int
@@ -100,6 +100,7 @@ class Open:
     grant: int = 0
     patience_us: int = 0
     first_token_us: int | None = None  # left for the first token; 0: missed; None: no target, or that token is out
+    profile: Profile | None = None  # of its drafts; None: it does not speculate by the price, or nothing is known
     is_coupled: bool = False
     speculator: str | None = None
     tenant: str = ""

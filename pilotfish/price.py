@@ -203,7 +203,8 @@ def _num_fitting(spare_s: float, token_s: float, most: int) -> int:
 
 def differ(one: Profile, other: Profile) -> bool:
     """Whether a profile has moved enough to be told, and the plan to be solved again."""
-    if len(one.survival) != len(other.survival):
+    kinds = [(len(each.survival), each.may_draft_ahead, each.is_drawn) for each in (one, other)]
+    if kinds[0] != kinds[1]:
         return True
     depth = min(4, len(one.survival))
     moved = max((abs(one.survival[i] - other.survival[i]) for i in range(depth)), default=0.0)

@@ -162,6 +162,8 @@ class Engine:
         if starts_at_s > now_s:
             return min(starts_at_s, self._wakes_at_s(now_s))
         self._account()
+        if self._pricing is not None:
+            self._pricing.prepare(now_s)
         num_ready = sum(candidate.has_work for candidate in candidates)
         if not self._pass(plan(candidates, self._limits, self._max_drafts), num_ready, now_s):
             return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
@@ -254,8 +256,9 @@ class Engine:
             now_s=command.arrived_s,
         )
         if self._pricing is not None:
-            self._pricing.put(session.key, RUNS_FREE)
+            self._pricing.put(session.key, opened.profile or RUNS_FREE)
         self.sessions[session.key] = session
+        self._recount()
         self._answer(session, Opened(session.key.session, session.start, self._seats.num_found(session)))
 
     def _reopen(self, command: Command, opened: Open, session: Session) -> None:
@@ -287,7 +290,13 @@ class Engine:
             self._answer(session, session.refuse(UnknownSession(what)))
             self._forget(session)
 
+    def _recount(self) -> None:
+        """Sessions came or went: waiting counts from here on, and not what may have been idleness."""
+        if self._counts_from_s:
+            self._counts_from_s = self._clock()
+
     def _forget(self, session: Session) -> None:
+        self._recount()
         self._release(session)
         del self.sessions[session.key]
         self._has_news = True
@@ -323,6 +332,7 @@ class Engine:
                     last_pass=session.last_pass,
                     due_at_s=session.due_at_s(now_s) if claim is None else inf,
                     due_in_s=session.turnaround_s or 0.0,
+                    due_within_s=session.deviation_s,
                     tokens_per_draft=session.tokens_per_draft,
                     nodes_per_draft=session.nodes_per_draft,
                     may_put_off=session.may_put_off(now_s),
@@ -381,7 +391,7 @@ class Engine:
         )
         context = sum(ride.num_context for ride in rides)
         since_s = max(self._counts_from_s, 0.0) or record.began_s
-        is_held = any(session.held_until_s > record.ended_s for session in self.sessions.values())
+        is_held = any(session.held_until_s > record.ended_s for session in self.unfinished)
         self._counts_from_s = record.ended_s if is_held else 0.0
         return PassYield(context, tokens, since_s, self._num_running(rides) if record.num_prefill_positions else 0)
 

@@ -44,7 +44,7 @@ NUM_REFINED = 6  # of the coarse candidates
 class Slack:
     """How much later than expected a draft may come and still be counted as in time."""
 
-    relative: float = 0.04  # of the time away
+    relative: float = 0.07  # of the time away
     absolute: float = 0.004  # in pass lengths of plain decoding
 
 

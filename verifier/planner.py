@@ -21,6 +21,7 @@ from verifier.plan import CostCurve, solve
 
 MIN_WAIT_S = 0.2  # between two solutions
 MAX_WAIT_S = 1.0
+OTHER_CROWD = 0.5  # change in the number of sessions that does not wait
 WINDOW_PASSES = 32  # measured before a plan is judged
 WINDOW_S = 0.4  # likewise, both
 FEW_PASSES = 8  # after which it is dropped before that, where it loses beyond doubt
@@ -104,6 +105,7 @@ class Planner:
         self._crowd = Crowd()
         self._is_stale = True
         self._solved_s = -math.inf
+        self._num_solved = 0  # sessions then
         self._window = Window(now_s)
         self._trust: dict[int, Trust] = {}
         self._trusted_s = now_s
@@ -116,6 +118,11 @@ class Planner:
     @property
     def num_sessions(self) -> int:
         return len(self._crowd)
+
+    @property
+    def is_for_others(self) -> bool:
+        """Whether the plan was made for many more or many fewer sessions, so that it says little of those that are."""
+        return abs(len(self._crowd) - self._num_solved) > OTHER_CROWD * self._num_solved
 
     def put(self, session: Hashable, profile: Profile) -> None:
         """A session is there, or what is known of it has changed."""
@@ -158,7 +165,7 @@ class Planner:
         if window.is_full(now_s) or (self.plan.kind and window.is_hopeless(now_s)):
             self._judge(now_s)
         waited_s = now_s - self._solved_s
-        if waited_s >= MAX_WAIT_S or (self._is_stale and waited_s >= MIN_WAIT_S) or not self.plan.tokens_per_s:
+        if waited_s >= MAX_WAIT_S or (self._is_stale and waited_s >= MIN_WAIT_S) or self.is_for_others:
             self._solve(now_s)
         return self.plan
 
@@ -179,7 +186,7 @@ class Planner:
             self._pause_s = max(FIRST_PAUSE_S, self._pause_s / 2)
 
     def _solve(self, now_s: float) -> None:
-        self._solved_s, self._is_stale = now_s, False
+        self._solved_s, self._is_stale, self._num_solved = now_s, False, len(self._crowd)
         self._measure_plain()
         self._forget_distrust(now_s)
         if now_s < self._pause_until_s or not self._crowd:

@@ -65,6 +65,11 @@ class Pricing:
         """A session has ended."""
         self._planner.remove(session)
 
+    def prepare(self, now_s: float) -> None:
+        """Before a pass, whose verdicts will be answered by the plan: have one for the sessions that are there."""
+        if self._planner.is_for_others:
+            self._planner.update(now_s)
+
     def passed(self, record: PassRecord, brought: PassYield) -> None:
         """Take in a pass. One that read prompts teaches nothing of what passes cost, only whether the plan pays."""
         shape = PassShape(record.num_positions, record.num_sequences, brought.num_context_tokens)

@@ -27,6 +27,7 @@ class Candidate:
     last_pass: int  # number of the pass that served it last
     due_at_s: float = inf  # when the item it waits for is expected; inf: none is
     due_in_s: float = 0.0  # how long after its verdict that is
+    due_within_s: float = 0.0  # how much later or earlier it usually is
     tokens_per_draft: float = 1.0  # what it commits with a draft, as lately
     nodes_per_draft: float = 1.0  # likewise its nodes
     may_put_off: bool = False  # it may go without that draft, by its grant; the tail counts later
@@ -147,6 +148,7 @@ class StartByWorth:
     max_wait_s: float
     lateness: float = 0.04  # of the time since its verdict: so much later than usual a draft is still waited for
     lateness_s: float = 0.0005  # and so much in any case
+    deviations: float = 2.0  # and so many times what it usually differs by
 
     def start_at(self, moment: Moment) -> float:
         ready = [candidate for candidate in moment.candidates if candidate.has_work]
@@ -164,7 +166,7 @@ class StartByWorth:
         """Drafts that can be waited for at all."""
         due = (
             Due(
-                candidate.due_at_s + self.lateness_s + self.lateness * candidate.due_in_s,
+                candidate.due_at_s + self._lateness_s(candidate),
                 candidate.tokens_per_draft,
                 1 + round(candidate.nodes_per_draft),
             )
@@ -172,3 +174,7 @@ class StartByWorth:
             if not candidate.may_commit
         )
         return [draft for draft in due if draft.expected_s <= last_s]
+
+    def _lateness_s(self, candidate: Candidate) -> float:
+        """How much later than expected its draft is still waited for."""
+        return self.lateness_s + self.lateness * candidate.due_in_s + self.deviations * candidate.due_within_s

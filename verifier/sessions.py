@@ -94,6 +94,9 @@ class Session:
     last_draft_pass: int = field(init=False, default=0)  # number of the pass that carried its last draft
     verdict_at_s: float | None = field(init=False, default=None)  # of the last verdict, until the next item has come
     turnaround_s: float | None = field(init=False, default=None)  # from a verdict to the next item, smoothed
+    deviation_s: float = field(
+        init=False, default=0.0
+    )  # of that, smoothed: by how much it differs from one to the next
     tokens_per_draft: float = field(init=False, default=1.0)  # committed with a draft, smoothed
     nodes_per_draft: float = field(init=False, default=1.0)  # smoothed
 
@@ -337,6 +340,7 @@ class Session:
             return  # one that lay there before the verdict says nothing of how long they take
         took_s = now_s - self.verdict_at_s
         known_s = took_s if self.turnaround_s is None else self.turnaround_s
+        self.deviation_s += SMOOTHING * (abs(took_s - known_s) - self.deviation_s)
         self.turnaround_s = known_s + SMOOTHING * (took_s - known_s)
         self.verdict_at_s = None
 

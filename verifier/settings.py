@@ -58,7 +58,9 @@ class VerifierSettings(ServiceSettings, prefix="PILOTFISH_VERIFIER_"):
         256, description="most of them for prompts: bounds how long others wait for their next token"
     )
     start_wait_ms: Milliseconds = Field(
-        50.0, description="longest wait of what is ready for drafts that are due, so that they share a pass; 0: none"
+        100.0,
+        description="longest wait of what is ready for drafts that are due, so that they share a pass; no longer than "
+        "a pass, or than it is worth; 0: none",
     )
     measure_cost: Literal["once", "always", "never"] = Field(
         "once",

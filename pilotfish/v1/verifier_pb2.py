@@ -26,7 +26,7 @@ from pilotfish.v1 import common_pb2 as pilotfish_dot_v1_dot_common__pb2
 from pilotfish.v1 import peer_pb2 as pilotfish_dot_v1_dot_peer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpilotfish/v1/verifier.proto\x12\x0cpilotfish.v1\x1a\x19pilotfish/v1/common.proto\x1a\x17pilotfish/v1/peer.proto\"\x15\n\x13VerifierInfoRequest\"{\n\x14VerifierInfoResponse\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.pilotfish.v1.PeerInfo\x12+\n\ncost_curve\x18\x02 \x01(\x0b\x32\x17.pilotfish.v1.CostCurve\x12\x10\n\x08is_lossy\x18\x03 \x01(\x08\"8\n\rVerifyRequest\x12\'\n\x05items\x18\x01 \x03(\x0b\x32\x18.pilotfish.v1.VerifyItem\"\xdb\x01\n\nVerifyItem\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.pilotfish.v1.VerifierOpenH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.TokenChunkH\x00\x12\"\n\x04work\x18\x04 \x01(\x0b\x32\x12.pilotfish.v1.WorkH\x00\x12$\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x13.pilotfish.v1.CloseH\x00\x42\x06\n\x04kind\"\x8d\x01\n\x0cVerifierOpen\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.SessionStart\x12\r\n\x05grant\x18\x02 \x01(\r\x12\x13\n\x0bpatience_us\x18\x03 \x01(\r\x12\x1b\n\x0e\x66irst_token_us\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_first_token_us\"\xb0\x01\n\x04Work\x12\"\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Draft\x12\x12\n\nfirst_node\x18\x02 \x01(\r\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\x12\r\n\x05grant\x18\x04 \x01(\r\x12\x13\n\x0bpatience_us\x18\x05 \x01(\r\x12\x0f\n\x07\x61ssumes\x18\x06 \x03(\r\x12&\n\x07profile\x18\x07 \x01(\x0b\x32\x15.pilotfish.v1.Profile\"\x81\x01\n\x07Profile\x12\x10\n\x08survival\x18\x01 \x01(\x0c\x12\x10\n\x08start_us\x18\x02 \x01(\r\x12\x10\n\x08token_us\x18\x03 \x01(\r\x12\x15\n\rround_trip_us\x18\x04 \x01(\r\x12\x17\n\x0fmay_draft_ahead\x18\x05 \x01(\x08\x12\x10\n\x08is_drawn\x18\x06 \x01(\x08\"g\n\x0eVerifyResponse\x12+\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1a.pilotfish.v1.VerifyAnswer\x12(\n\x04load\x18\x02 \x01(\x0b\x32\x1a.pilotfish.v1.VerifierLoad\"\xc0\x01\n\x0cVerifyAnswer\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.pilotfish.v1.VerifierOpenedH\x00\x12(\n\x07verdict\x18\x03 \x01(\x0b\x32\x15.pilotfish.v1.VerdictH\x00\x12(\n\x07refusal\x18\x04 \x01(\x0b\x32\x15.pilotfish.v1.RefusalH\x00\x42\x06\n\x04kind\"+\n\x0eVerifierOpened\x12\x19\n\x11num_cached_tokens\x18\x01 \x01(\x04\"\x83\x02\n\x07Verdict\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12&\n\x05kinds\x18\x02 \x03(\x0e\x32\x17.pilotfish.v1.TokenKind\x12\x13\n\x0bnum_drafted\x18\x03 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x04 \x01(\r\x12\x12\n\nnum_reused\x18\x05 \x01(\r\x12\x1a\n\x12node_probabilities\x18\x06 \x01(\x0c\x12*\n\x06\x66inish\x18\x07 \x01(\x0e\x32\x1a.pilotfish.v1.FinishReason\x12\x10\n\x08queue_us\x18\x08 \x01(\r\x12\x0f\n\x07pass_us\x18\t \x01(\r\x12\x16\n\x0epass_positions\x18\n \x01(\r\"\xf2\x01\n\x0cVerifierLoad\x12\x0f\n\x07pass_us\x18\x01 \x01(\r\x12\x16\n\x0epass_positions\x18\x02 \x01(\r\x12\x16\n\x0epass_sequences\x18\x03 \x01(\r\x12\x12\n\nnum_queued\x18\x04 \x01(\r\x12\x14\n\x0cnum_sessions\x18\x05 \x01(\r\x12\x14\n\x0cnum_kv_pages\x18\x06 \x01(\r\x12\x19\n\x11num_kv_pages_used\x18\x07 \x01(\r\x12\x12\n\nsaturation\x18\x08 \x01(\x02\x12 \n\x04plan\x18\t \x01(\x0b\x32\x12.pilotfish.v1.Plan\x12\x10\n\x08plain_us\x18\n \x01(\r\"\xc7\x01\n\x04Plan\x12\r\n\x05price\x18\x01 \x01(\x02\x12\x11\n\tperiod_us\x18\x02 \x01(\r\x12\x0f\n\x07pass_us\x18\x03 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x04 \x01(\r\x12\x14\n\x0ctokens_per_s\x18\x05 \x01(\x02\x12\x0c\n\x04kind\x18\x06 \x01(\r\x12\x1d\n\x10realised_speedup\x18\x07 \x01(\x02H\x00\x88\x01\x01\x12\x15\n\x08\x61head_us\x18\x08 \x01(\rH\x01\x88\x01\x01\x42\x13\n\x11_realised_speedupB\x0b\n\t_ahead_us\"v\n\tCostCurve\x12\x11\n\tpositions\x18\x01 \x03(\r\x12\x0f\n\x07pass_us\x18\x02 \x03(\r\x12\x13\n\x0bsequence_ns\x18\x03 \x01(\r\x12\x12\n\ncontext_ns\x18\x04 \x01(\r\x12\x12\n\x05ridge\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_ridge2\xa2\x01\n\x08Verifier\x12M\n\x04Info\x12!.pilotfish.v1.VerifierInfoRequest\x1a\".pilotfish.v1.VerifierInfoResponse\x12G\n\x06Verify\x12\x1b.pilotfish.v1.VerifyRequest\x1a\x1c.pilotfish.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpilotfish/v1/verifier.proto\x12\x0cpilotfish.v1\x1a\x19pilotfish/v1/common.proto\x1a\x17pilotfish/v1/peer.proto\"\x15\n\x13VerifierInfoRequest\"{\n\x14VerifierInfoResponse\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.pilotfish.v1.PeerInfo\x12+\n\ncost_curve\x18\x02 \x01(\x0b\x32\x17.pilotfish.v1.CostCurve\x12\x10\n\x08is_lossy\x18\x03 \x01(\x08\"8\n\rVerifyRequest\x12\'\n\x05items\x18\x01 \x03(\x0b\x32\x18.pilotfish.v1.VerifyItem\"\xdb\x01\n\nVerifyItem\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.pilotfish.v1.VerifierOpenH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.TokenChunkH\x00\x12\"\n\x04work\x18\x04 \x01(\x0b\x32\x12.pilotfish.v1.WorkH\x00\x12$\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x13.pilotfish.v1.CloseH\x00\x42\x06\n\x04kind\"\xb5\x01\n\x0cVerifierOpen\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.SessionStart\x12\r\n\x05grant\x18\x02 \x01(\r\x12\x13\n\x0bpatience_us\x18\x03 \x01(\r\x12\x1b\n\x0e\x66irst_token_us\x18\x04 \x01(\rH\x00\x88\x01\x01\x12&\n\x07profile\x18\x05 \x01(\x0b\x32\x15.pilotfish.v1.ProfileB\x11\n\x0f_first_token_us\"\xb0\x01\n\x04Work\x12\"\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Draft\x12\x12\n\nfirst_node\x18\x02 \x01(\r\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\x12\r\n\x05grant\x18\x04 \x01(\r\x12\x13\n\x0bpatience_us\x18\x05 \x01(\r\x12\x0f\n\x07\x61ssumes\x18\x06 \x03(\r\x12&\n\x07profile\x18\x07 \x01(\x0b\x32\x15.pilotfish.v1.Profile\"\x81\x01\n\x07Profile\x12\x10\n\x08survival\x18\x01 \x01(\x0c\x12\x10\n\x08start_us\x18\x02 \x01(\r\x12\x10\n\x08token_us\x18\x03 \x01(\r\x12\x15\n\rround_trip_us\x18\x04 \x01(\r\x12\x17\n\x0fmay_draft_ahead\x18\x05 \x01(\x08\x12\x10\n\x08is_drawn\x18\x06 \x01(\x08\"g\n\x0eVerifyResponse\x12+\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1a.pilotfish.v1.VerifyAnswer\x12(\n\x04load\x18\x02 \x01(\x0b\x32\x1a.pilotfish.v1.VerifierLoad\"\xc0\x01\n\x0cVerifyAnswer\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.pilotfish.v1.VerifierOpenedH\x00\x12(\n\x07verdict\x18\x03 \x01(\x0b\x32\x15.pilotfish.v1.VerdictH\x00\x12(\n\x07refusal\x18\x04 \x01(\x0b\x32\x15.pilotfish.v1.RefusalH\x00\x42\x06\n\x04kind\"+\n\x0eVerifierOpened\x12\x19\n\x11num_cached_tokens\x18\x01 \x01(\x04\"\x83\x02\n\x07Verdict\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12&\n\x05kinds\x18\x02 \x03(\x0e\x32\x17.pilotfish.v1.TokenKind\x12\x13\n\x0bnum_drafted\x18\x03 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x04 \x01(\r\x12\x12\n\nnum_reused\x18\x05 \x01(\r\x12\x1a\n\x12node_probabilities\x18\x06 \x01(\x0c\x12*\n\x06\x66inish\x18\x07 \x01(\x0e\x32\x1a.pilotfish.v1.FinishReason\x12\x10\n\x08queue_us\x18\x08 \x01(\r\x12\x0f\n\x07pass_us\x18\t \x01(\r\x12\x16\n\x0epass_positions\x18\n \x01(\r\"\xf2\x01\n\x0cVerifierLoad\x12\x0f\n\x07pass_us\x18\x01 \x01(\r\x12\x16\n\x0epass_positions\x18\x02 \x01(\r\x12\x16\n\x0epass_sequences\x18\x03 \x01(\r\x12\x12\n\nnum_queued\x18\x04 \x01(\r\x12\x14\n\x0cnum_sessions\x18\x05 \x01(\r\x12\x14\n\x0cnum_kv_pages\x18\x06 \x01(\r\x12\x19\n\x11num_kv_pages_used\x18\x07 \x01(\r\x12\x12\n\nsaturation\x18\x08 \x01(\x02\x12 \n\x04plan\x18\t \x01(\x0b\x32\x12.pilotfish.v1.Plan\x12\x10\n\x08plain_us\x18\n \x01(\r\"\xc7\x01\n\x04Plan\x12\r\n\x05price\x18\x01 \x01(\x02\x12\x11\n\tperiod_us\x18\x02 \x01(\r\x12\x0f\n\x07pass_us\x18\x03 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x04 \x01(\r\x12\x14\n\x0ctokens_per_s\x18\x05 \x01(\x02\x12\x0c\n\x04kind\x18\x06 \x01(\r\x12\x1d\n\x10realised_speedup\x18\x07 \x01(\x02H\x00\x88\x01\x01\x12\x15\n\x08\x61head_us\x18\x08 \x01(\rH\x01\x88\x01\x01\x42\x13\n\x11_realised_speedupB\x0b\n\t_ahead_us\"v\n\tCostCurve\x12\x11\n\tpositions\x18\x01 \x03(\r\x12\x0f\n\x07pass_us\x18\x02 \x03(\r\x12\x13\n\x0bsequence_ns\x18\x03 \x01(\r\x12\x12\n\ncontext_ns\x18\x04 \x01(\r\x12\x12\n\x05ridge\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_ridge2\xa2\x01\n\x08Verifier\x12M\n\x04Info\x12!.pilotfish.v1.VerifierInfoRequest\x1a\".pilotfish.v1.VerifierInfoResponse\x12G\n\x06Verify\x12\x1b.pilotfish.v1.VerifyRequest\x1a\x1c.pilotfish.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,25 +42,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERIFYITEM']._serialized_start=304
   _globals['_VERIFYITEM']._serialized_end=523
   _globals['_VERIFIEROPEN']._serialized_start=526
-  _globals['_VERIFIEROPEN']._serialized_end=667
-  _globals['_WORK']._serialized_start=670
-  _globals['_WORK']._serialized_end=846
-  _globals['_PROFILE']._serialized_start=849
-  _globals['_PROFILE']._serialized_end=978
-  _globals['_VERIFYRESPONSE']._serialized_start=980
-  _globals['_VERIFYRESPONSE']._serialized_end=1083
-  _globals['_VERIFYANSWER']._serialized_start=1086
-  _globals['_VERIFYANSWER']._serialized_end=1278
-  _globals['_VERIFIEROPENED']._serialized_start=1280
-  _globals['_VERIFIEROPENED']._serialized_end=1323
-  _globals['_VERDICT']._serialized_start=1326
-  _globals['_VERDICT']._serialized_end=1585
-  _globals['_VERIFIERLOAD']._serialized_start=1588
-  _globals['_VERIFIERLOAD']._serialized_end=1830
-  _globals['_PLAN']._serialized_start=1833
-  _globals['_PLAN']._serialized_end=2032
-  _globals['_COSTCURVE']._serialized_start=2034
-  _globals['_COSTCURVE']._serialized_end=2152
-  _globals['_VERIFIER']._serialized_start=2155
-  _globals['_VERIFIER']._serialized_end=2317
+  _globals['_VERIFIEROPEN']._serialized_end=707
+  _globals['_WORK']._serialized_start=710
+  _globals['_WORK']._serialized_end=886
+  _globals['_PROFILE']._serialized_start=889
+  _globals['_PROFILE']._serialized_end=1018
+  _globals['_VERIFYRESPONSE']._serialized_start=1020
+  _globals['_VERIFYRESPONSE']._serialized_end=1123
+  _globals['_VERIFYANSWER']._serialized_start=1126
+  _globals['_VERIFYANSWER']._serialized_end=1318
+  _globals['_VERIFIEROPENED']._serialized_start=1320
+  _globals['_VERIFIEROPENED']._serialized_end=1363
+  _globals['_VERDICT']._serialized_start=1366
+  _globals['_VERDICT']._serialized_end=1625
+  _globals['_VERIFIERLOAD']._serialized_start=1628
+  _globals['_VERIFIERLOAD']._serialized_end=1870
+  _globals['_PLAN']._serialized_start=1873
+  _globals['_PLAN']._serialized_end=2072
+  _globals['_COSTCURVE']._serialized_start=2074
+  _globals['_COSTCURVE']._serialized_end=2192
+  _globals['_VERIFIER']._serialized_start=2195
+  _globals['_VERIFIER']._serialized_end=2357
 # @@protoc_insertion_point(module_scope)

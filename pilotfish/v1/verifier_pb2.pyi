@@ -43,16 +43,18 @@ class VerifyItem(_message.Message):
     def __init__(self, header: _Optional[_Union[_peer_pb2.Header, _Mapping]] = ..., open: _Optional[_Union[VerifierOpen, _Mapping]] = ..., chunk: _Optional[_Union[_peer_pb2.TokenChunk, _Mapping]] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., close: _Optional[_Union[_peer_pb2.Close, _Mapping]] = ...) -> None: ...
 
 class VerifierOpen(_message.Message):
-    __slots__ = ("start", "grant", "patience_us", "first_token_us")
+    __slots__ = ("start", "grant", "patience_us", "first_token_us", "profile")
     START_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_US_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_US_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
     start: _peer_pb2.SessionStart
     grant: int
     patience_us: int
     first_token_us: int
-    def __init__(self, start: _Optional[_Union[_peer_pb2.SessionStart, _Mapping]] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ..., first_token_us: _Optional[int] = ...) -> None: ...
+    profile: Profile
+    def __init__(self, start: _Optional[_Union[_peer_pb2.SessionStart, _Mapping]] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ...) -> None: ...
 
 class Work(_message.Message):
     __slots__ = ("draft", "first_node", "is_complete", "grant", "patience_us", "assumes", "profile")

@@ -76,6 +76,7 @@ def _write_open(opening: Open) -> list[verifier_pb2.VerifyItem]:
             grant=opening.grant,
             patience_us=microseconds(opening.patience_us),
             first_token_us=None if opening.first_token_us is None else microseconds(opening.first_token_us),
+            profile=None if opening.profile is None else write_profile(opening.profile),
         ),
     )
     head = header(session, incarnation)
@@ -89,6 +90,7 @@ def _at_verifier(opening: Open, proto: verifier_pb2.VerifierOpen) -> Open:
         grant=proto.grant,
         patience_us=proto.patience_us,
         first_token_us=proto.first_token_us if proto.HasField("first_token_us") else None,
+        profile=read_profile(proto.profile) if proto.HasField("profile") else None,
     )
 
 

@@ -25,6 +25,9 @@ class Given:
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off
 
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return True
+
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = self._gammas[self._num_decisions % len(self._gammas)]
         self._num_decisions += 1

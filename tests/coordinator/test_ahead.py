@@ -30,6 +30,9 @@ class AheadPolicy:
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off
 
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return True
+
     def decide(self, snapshot: Snapshot) -> Decision:
         self.may.add(snapshot.may_draft_ahead)
         gamma = min(self.choice.gamma, snapshot.num_remaining - 1)

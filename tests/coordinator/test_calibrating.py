@@ -23,6 +23,9 @@ class Pricing:
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off
 
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return True
+
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = 2 if snapshot.is_drafter_up and snapshot.num_remaining > 2 else 0
         return Decision(gamma, "fixed", price=self.price, step_price=self.step_price)

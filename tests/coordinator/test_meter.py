@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from coordinator.estimator import Estimator, Kind
-from coordinator.outlook import Meter
+from coordinator.outlook import Common, Meter
+from pilotfish.distribution import Distribution
+from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd
 
 KIND = Kind.of("drafter", "model", "", 0.0)
@@ -39,3 +41,20 @@ def test_a_draft_that_is_not_decided_to_its_end_says_nothing_of_what_follows(con
     plain = survival(DraftEnd.DEADLINE, ())
     num_committed = 1 if confidences else 3
     assert survival(DraftEnd.SURVIVAL, confidences, num_committed)[2] > 0.8 * plain[2]
+
+
+def test_a_new_session_begins_with_what_others_found() -> None:
+    """How long drafts are away and whether they are drawn is known from the drafter's other sessions."""
+    common, kinds = Common(), Estimator()
+    first = Meter(kinds.session(KIND), 0.002, common, is_judged_by_law=True)
+    assert first.outlook(4).round_trip_s == pytest.approx(0.002)
+    assert first.outlook(4).is_drawn  # nothing is known: running on could be for nothing
+    first.came_back(0.030)
+    first.received(Draft.chain([1, 2]))
+    second = Meter(kinds.session(KIND), 0.002, common, is_judged_by_law=True)
+    assert second.outlook(4).round_trip_s == pytest.approx(0.030)
+    assert not second.outlook(4).is_drawn
+    second.received(Draft.chain([1, 2], [Distribution((1, 3), (1, 1)), None]))
+    second.received(Draft.chain([3]))
+    assert second.outlook(4).is_drawn  # once one was
+    assert not Meter(kinds.session(KIND), 0.002, common).outlook(4).is_drawn  # under match nothing is judged by its law

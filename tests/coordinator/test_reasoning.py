@@ -66,6 +66,9 @@ class Recording:
     def may_draft(self, wishes: Speculation) -> bool:
         return True
 
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return True
+
     def decide(self, snapshot: Snapshot) -> Decision:
         self.snapshots.append(snapshot)
         return Decision(3, "fixed")

@@ -26,6 +26,9 @@ class ScriptedPolicy:
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off
 
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return True
+
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = self.gammas[self.num_decisions % len(self.gammas)]
         self.num_decisions += 1
@@ -40,6 +43,9 @@ class RandomPolicy:
 
     def may_draft(self, wishes: Speculation) -> bool:
         return not wishes.is_off
+
+    def heeds_price(self, _wishes: Speculation) -> bool:
+        return True
 
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = min(self.source.randrange(9), max(snapshot.num_remaining - 1, 0))
@@ -285,3 +291,15 @@ async def test_late_drafter(start: Start) -> None:
     done = await stack.complete(max_tokens=60, gamma=8, include_rounds=True)
     assert done.ids == plain.ids
     assert "draft_late" in {entry.reason for entry in done.rounds}
+
+
+@pytest.mark.parametrize("gamma", [None, 2])
+async def test_only_who_heeds_the_price_is_planned_with(start: Start, gamma: int | None) -> None:
+    """A request by the price opens with its profile; one that fixes γ would not do as the plan expects of it."""
+    verifier, drafter = await start.verifier(), await start.drafter()
+    stack = await start.coordinator([verifier], [drafter])
+    done = await stack.complete(max_tokens=20, speculation=Speculation(gamma=gamma))
+    told = [opened.profile for opened in verifier.opens] + [work.profile for work in verifier.works]
+    assert (gamma is None) == any(told)
+    assert (gamma is None) == (verifier.opens[0].profile is not None)
+    assert gamma is None or done.statistics.num_drafts > 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pilotfish.price import Choice, Plan, Profile, choose
+from pilotfish.price import Choice, Plan, Profile, choose, differ
 
 PLAN = Plan(price=0.0, period_s=1.5, pass_s=1.0, tokens_per_s=1.0)
 
@@ -114,3 +114,11 @@ def test_extreme_acceptance_is_no_error(alpha: float) -> None:
         profile = replace(profile_of(alpha), may_draft_ahead=ahead)
         assert choose(profile, PLAN, 16).gamma >= 0
         assert math.isfinite(sum(profile.expected_tokens))
+
+
+def test_a_profile_of_another_kind_is_told() -> None:
+    """Whether drafts are drawn or may lie ahead changes what a session can do, at the same survival and times."""
+    profile = Profile((0.8, 0.6), 0.0, 0.001, 0.0)
+    assert not differ(profile, replace(profile))
+    assert differ(profile, replace(profile, is_drawn=True))
+    assert differ(profile, replace(profile, may_draft_ahead=True))

@@ -123,3 +123,16 @@ def test_passes_that_read_prompts_are_held_to_what_plain_decoding_would_get_in_t
         kinds.append(planner.update(now_s).kind)
     assert (kinds == kinds[:1] * len(kinds)) == (share == 1.0)
     assert (0 in kinds) == (share < 1.0)
+
+
+def test_a_crowd_of_another_size_has_its_plan_at_once() -> None:
+    """Sixteen sessions that join one are planned with before their first pass, not when the plan is due again."""
+    planner = planner_with(1)
+    seen = [planner.is_for_others]
+    for session in range(1, 17):
+        planner.put(session, profile_of(0.8))
+    seen.append(planner.is_for_others)
+    before = planner.plan
+    assert planner.update(0.001).tokens_per_s > 4 * before.tokens_per_s
+    seen.append(planner.is_for_others)
+    assert seen == [False, True, False]

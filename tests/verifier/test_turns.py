@@ -31,6 +31,7 @@ class Turns(Pricing):
         curve = CostCurve(knots_up_to(64))
         curve.fit([PassShape(knot) for knot in curve.knots], [0.01] * len(curve.knots))
         super().__init__(curve, GAMMA, 0.0)
+        self.seconds: list[float] = []  # that passes counted for
         self.told = replace(Plan.plain(NUM_SESSIONS, 0.01), kind=2, num_drafts=num_drafts)
 
     @property
@@ -39,6 +40,7 @@ class Turns(Pricing):
 
     def passed(self, record: PassRecord, brought: PassYield) -> None:
         """Learn nothing."""
+        self.seconds.append(record.ended_s - brought.since_s)
 
 
 class Watched:
@@ -148,3 +150,20 @@ def test_drawn_drafts_are_never_put_off(rule: Rule) -> None:
 def test_without_a_number_all_drafts_ride() -> None:
     """Where the plan names none, whoever is there rides."""
     assert first_drafts(None, Rule.MATCH, Sampling(0.0), Draft.chain((1, 2))) == [2] * NUM_SESSIONS
+
+
+def test_time_in_which_nobody_was_there_is_not_counted() -> None:
+    """A session that is held leaves, and another comes a minute later: its first pass counts from then on."""
+    bench, turns = Bench(TABLE), Turns(None)
+    bench.engine.set_price(turns)
+    held = bench.session(PROMPT, max_tokens=NUM_TOKENS, grant=1)
+    bench.settle()
+    held.work([1, 2], patience_us=50_000_000, grant=3)
+    bench.settle()
+    assert held.verdicts[-1].num_drafted
+    bench.advance(0.5)
+    held.close()
+    bench.advance(60.0)
+    bench.session(PROMPT, max_tokens=4, grant=4)
+    bench.settle()
+    assert sum(turns.seconds) < 1.0
