@@ -89,7 +89,7 @@ def _answer(profile: Profile, snapshot: Snapshot, max_gamma: int) -> Answer:
     target whatever it does takes nothing from those that can: the price counts once.
     """
     plan, last, need = snapshot.verifier.plan, snapshot.last, snapshot.need
-    if plan is None or not plan.tokens_per_s:  # or one for nobody: the verifier does not know of this session yet
+    if plan is None or (snapshot.is_alone and not plan.tokens_per_s):  # a plan for nobody knows of no session yet
         plan = lone_plan(snapshot)
     if need is None:
         weighed = _weighed(plan, WEIGHTS[snapshot.objective])

@@ -136,6 +136,7 @@ class RoundLoop:
             objective=self._admitted.objective,
             need=self._record.pace.need(num_remaining),
             may_draft_ahead=drafting.may_go_on,
+            is_alone=verifier.peer.num_sessions <= 1,
             last=self._choice,
             chance=uniform(seed, Purpose.EXPLORE, position, 0) if wishes.gamma is None else 1.0,
         )
