@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from pilotfish import noise
+
+NUM_CACHED: Final = 200_000  # ids whose noise is made at a time
 
 
 def draw(weights: Tensor, uniforms: Sequence[float]) -> list[int]:
@@ -30,12 +33,23 @@ def draw(weights: Tensor, uniforms: Sequence[float]) -> list[int]:
 def draw_by_noise(law: Tensor, keys: Sequence[int]) -> list[int]:
     """One id a row, by the noise of `match`: argmax of log p + Gumbel, as argmax of p / exponential.
 
+    On a processor a few rows at a time: what is made of them then stays in its cache, which halves the time.
+
     Only ids with p > 0 get noise. Ties go to the lowest id.
 
     Args:
         law: [B, V], each row with a positive sum.
         keys: B keys of `noise`, one for each row's seed and position.
     """
+    num_rows = max(1, NUM_CACHED // law.shape[-1]) if law.device.type == "cpu" else len(law)
+    return [
+        token
+        for start in range(0, len(law), num_rows)
+        for token in _draw_by_noise(law[start : start + num_rows], keys[start : start + num_rows])
+    ]
+
+
+def _draw_by_noise(law: Tensor, keys: Sequence[int]) -> list[int]:
     row, ids = law.nonzero(as_tuple=True)
     starts = torch.tensor(keys, device=law.device)
     scores = law[row, ids].double() / noise.exponentials_of(starts[row], ids)
