@@ -165,7 +165,8 @@ class Engine:
         if self._pricing is not None:
             self._pricing.prepare(now_s)
         num_ready = sum(candidate.has_work for candidate in candidates)
-        if not self._pass(plan(candidates, self._limits, self._max_drafts), num_ready, now_s):
+        shares = plan(candidates, self._limits, self._max_drafts)
+        if not self._pass(shares, num_ready, self._clock()):  # what the price took is no part of the pass
             return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
         self._ready_since_s = inf
         self._flush()

@@ -21,6 +21,7 @@ from verifier.plan import CostCurve, solve
 
 MIN_WAIT_S = 0.2  # between two solutions
 MAX_WAIT_S = 1.0
+SOLVING_SHARE = 0.01  # of the time may go into solutions: passes wait for them
 OTHER_CROWD = 0.5  # change in the number of sessions that does not wait
 WINDOW_PASSES = 32  # measured before a plan is judged
 WINDOW_S = 0.4  # likewise, both
@@ -90,17 +91,26 @@ class Trust:
 
 
 class Planner:
-    """Owns the plan of one verifier. Called by the engine between passes; no clock of its own."""
+    """Owns the plan of one verifier. Called by the engine between passes, which tells it the time."""
 
-    def __init__(self, cost: Callable[[int], CostCurve], max_gamma: int, now_s: float) -> None:
+    def __init__(
+        self,
+        cost: Callable[[int], CostCurve],
+        max_gamma: int,
+        now_s: float,
+        stopwatch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         """Plan for nobody yet.
 
         Args:
             cost: by number of sessions, T as a function of positions.
             max_gamma: most tokens in a draft.
             now_s: the time.
+            stopwatch: what solving takes is measured with; without, it takes no time.
         """
         self._cost = cost
+        self._stopwatch = stopwatch
+        self._solving_s = 0.0  # what the last solution took
         self._max_gamma = max_gamma
         self._crowd = Crowd()
         self._is_stale = True
@@ -164,9 +174,11 @@ class Planner:
         window = self._window
         if window.is_full(now_s) or (self.plan.kind and window.is_hopeless(now_s)):
             self._judge(now_s)
-        waited_s = now_s - self._solved_s
-        if waited_s >= MAX_WAIT_S or (self._is_stale and waited_s >= MIN_WAIT_S) or self.is_for_others:
+        wait_s = max(MIN_WAIT_S if self._is_stale else MAX_WAIT_S, self._solving_s / SOLVING_SHARE)
+        if now_s - self._solved_s >= wait_s or self.is_for_others:
+            began_s = self._stopwatch()
             self._solve(now_s)
+            self._solving_s = self._stopwatch() - began_s
         return self.plan
 
     def _judge(self, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
@@ -40,7 +41,7 @@ class Pricing:
         """
         self.curve = curve
         self._context_tokens = 0.0  # of a session, smoothed
-        self._planner = Planner(self._cost, max_gamma, now_s)
+        self._planner = Planner(self._cost, max_gamma, now_s, time.perf_counter)
         self.saturation = 0.0  # of the last pass, in [0, 1]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -136,3 +137,17 @@ def test_a_crowd_of_another_size_has_its_plan_at_once() -> None:
     assert planner.update(0.001).tokens_per_s > 4 * before.tokens_per_s
     seen.append(planner.is_for_others)
     assert seen == [False, True, False]
+
+
+def test_solving_takes_no_more_than_its_share() -> None:
+    """Where a solution takes 50 ms the next one waits five seconds, however much has moved; a new crowd does not."""
+    ticks = itertools.count(0.0, 0.05)
+    planner = Planner(cost, 16, 0.0, lambda: next(ticks))  # type: ignore[arg-type]
+    planner.put(0, profile_of(0.8))
+    first = planner.update(0.0)
+    planner.put(0, Profile((0.1,) * 16, 0.0, 0.05 * PASS_S, 0.0))
+    assert planner.update(4.9) is first
+    assert planner.update(5.1) is not first
+    second = planner.plan
+    planner.put(1, profile_of(0.8))
+    assert planner.update(5.2) is not second
