@@ -334,7 +334,7 @@ class SessionEstimator:
             for rate, kept, tried in zip(rates, evidence.num_kept, evidence.num_tried, strict=True)
         ]
         losses = []
-        for own in (own.odds(weight) for own in self._own for weight in self._weights.session_weights):
+        for own in map(self._odds, range(self._weights.num_ways)):
             likelihood, loss = 1.0, 0.0
             for kind, kept, tried, is_whole in nodes:
                 odds = own * kind

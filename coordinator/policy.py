@@ -38,7 +38,7 @@ class Snapshot:
     wishes: Speculation
     verifier: VerifierLoad
     drafter: DrafterLoad
-    outlook: Outlook | None = None  # None: no drafter, or nobody measures
+    outlook: Outlook | None = None  # None: no drafter, nobody measures, or the price is not heeded
     objective: Objective = Objective.BALANCED
     need: Need | None = None  # what the request's target leaves for a token; None: it has no target
     may_draft_ahead: bool = False

@@ -117,9 +117,10 @@ class RoundLoop:
         """What is known before the round that begins."""
         drafting, verifier = self._drafting, self._verifying.session
         max_gamma = min(self._admitted.max_gamma, verifier.max_nodes)
-        outlook = None if drafting.meter is None else drafting.meter.outlook(max_gamma)
-        wishes, seed = self._admitted.request.speculation, self._admitted.opening.seed
-        if outlook is not None and self._means.policy.heeds_price(wishes):
+        wishes = self._admitted.request.speculation
+        heeds_price = self._means.policy.heeds_price(wishes)
+        outlook = drafting.meter.outlook(max_gamma) if heeds_price and drafting.meter is not None else None
+        if outlook is not None:
             verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=drafting.may_go_on)
         position = self._committed.position
         num_remaining = self._admitted.max_tokens - self._committed.num_output
@@ -138,7 +139,7 @@ class RoundLoop:
             may_draft_ahead=drafting.may_go_on,
             is_alone=verifier.peer.num_sessions <= 1,
             last=self._choice,
-            chance=uniform(seed, Purpose.EXPLORE, position, 0) if wishes.gamma is None else 1.0,
+            chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0) if heeds_price else 1.0,
         )
 
     def _patience_us(self, decision: Decision) -> int:

@@ -161,13 +161,13 @@ class Planner:
         usual_rate = self._plain_rate
         if not usual_rate:
             return
-        share = 1.0 if plain_rate is None else plain_rate / usual_rate
+        rate = usual_rate if plain_rate is None else plain_rate
         window = self._window
         window.num_passes += 1
         window.num_tokens += num_tokens
         window.sum_of_squares += num_tokens**2
-        window.num_plain_tokens += usual_rate * share * seconds
-        window.num_promised_tokens += self.plan.tokens_per_s * share * seconds
+        window.num_plain_tokens += rate * seconds
+        window.num_promised_tokens += self.plan.tokens_per_s * rate / usual_rate * seconds
 
     def update(self, now_s: float) -> Plan:
         """The plan in force now."""

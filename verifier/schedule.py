@@ -73,6 +73,8 @@ def plan(candidates: Sequence[Candidate], limits: PassLimits, max_drafts: int | 
         max_drafts: that the pass should carry; drafts beyond are put off, where they may be. None: all ride.
     """
     put_off = set() if max_drafts is None else _put_off(candidates, max_drafts)
+    if not put_off:
+        return _shares(candidates, limits)
     plain = [replace(each, num_nodes=0) if each.key in put_off else each for each in candidates]
     return [share._replace(is_put_off=share.key in put_off) for share in _shares(plain, limits)]
 

@@ -94,9 +94,7 @@ class Session:
     last_draft_pass: int = field(init=False, default=0)  # number of the pass that carried its last draft
     verdict_at_s: float | None = field(init=False, default=None)  # of the last verdict, until the next item has come
     turnaround_s: float | None = field(init=False, default=None)  # from a verdict to the next item, smoothed
-    deviation_s: float = field(
-        init=False, default=0.0
-    )  # of that, smoothed: by how much it differs from one to the next
+    deviation_s: float = field(init=False, default=0.0)  # by how much that differs from one to the next, smoothed
     tokens_per_draft: float = field(init=False, default=1.0)  # committed with a draft, smoothed
     nodes_per_draft: float = field(init=False, default=1.0)  # smoothed
 
