@@ -68,8 +68,11 @@ class AdaptivePolicy:
         if drafter.start_us + drafter.token_us * cap.gamma <= FREE_SHARE * pass_us:
             gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
             return Decision(gamma, reason, is_held=False, price=price)
-        if snapshot.chance < _explore_share(load, outlook):
-            return Decision(min(EXPLORE_GAMMA, cap.gamma), "explore", is_held=False)
+        gamma = min(EXPLORE_GAMMA, cap.gamma)
+        is_held = outlook.is_drawn  # else tokens would be committed meanwhile, and nothing would be learned
+        away = 1e6 * outlook.profile_if_offered(drafter).away_s(gamma) / pass_us if is_held else 0.0
+        if snapshot.chance < _explore_share(load, outlook) / (1.0 + away):
+            return Decision(gamma, "explore", is_held=is_held)
         return Decision(0, reason)
 
 

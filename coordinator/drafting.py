@@ -67,6 +67,11 @@ class Drafting:
     def load(self) -> DrafterLoad:
         return _NO_LOAD if self.session is None else self.session.peer.load
 
+    def away_s(self, gamma: int) -> float:
+        """From a verdict until a draft of γ nodes is at the verifier, as far as that is known; 0: nobody measures."""
+        load = self.load
+        return 0.0 if self.meter is None else self.meter.away_s + (load.start_us + gamma * load.token_us) / 1e6
+
     @property
     def num_draftable(self) -> int:
         """Tokens until the drafter's context is full."""

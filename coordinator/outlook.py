@@ -90,6 +90,11 @@ class Meter:
         survival = self._estimator.survival(num_depths)
         return Outlook(survival, offered, self._round_trip_s, self._num_rounds, self._is_drawn)
 
+    @property
+    def away_s(self) -> float:
+        """How long a draft is away, its drawing left out."""
+        return self._round_trip_s
+
     def enter(self, phase: Phase) -> None:
         """What is drafted from now on is of this phase."""
         self._estimator.enter(phase)
@@ -167,5 +172,6 @@ class Meter:
 
     def came_back(self, seconds: float) -> None:
         """A draft took so long from the verdict before it, its drafting left out."""
+        share = 1.0 if self._common.away_s is None else DELAY_SHARE  # the first one replaces a guess
         self._common.came_back(max(0.0, seconds))
-        self._round_trip_s += DELAY_SHARE * (max(0.0, seconds) - self._round_trip_s)
+        self._round_trip_s += share * (max(0.0, seconds) - self._round_trip_s)

@@ -143,14 +143,18 @@ class RoundLoop:
         )
 
     def _patience_us(self, decision: Decision) -> int:
-        """How long the session is held for a draft: two passes, or twice what it should take, where that is known."""
-        tempo, verifier = self._means.tempo, self._verifying.session
+        """How long the session is held for a draft: twice what one usually takes.
+
+        Where that is not known, and where nobody has reckoned with it, for the patience that is set at the least.
+        """
+        tempo, drafting, verifier = self._means.tempo, self._drafting, self._verifying.session
         if not decision.gamma or not decision.is_held:
             return 0
-        if decision.choice is None or verifier.outlook is None:
-            return tempo.patience_us
-        away_us = round(1e6 * verifier.outlook.away_s(decision.gamma))
-        return min(tempo.patience_us, max(MIN_PATIENCE_US, 2 * verifier.peer.load.pass_us, 2 * away_us))
+        away_us = round(2e6 * drafting.away_s(decision.gamma))
+        least_us = tempo.patience_us
+        if decision.choice is not None:
+            least_us = min(tempo.patience_us, max(MIN_PATIENCE_US, 2 * verifier.peer.load.pass_us))
+        return max(least_us, min(away_us, tempo.most_patience_us))
 
     def _lead(self, decision: Decision, snapshot: Snapshot) -> Lead:
         """How far the drafter goes on beyond the round: as the policy chose, where it may and there is room."""

@@ -82,6 +82,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             tempo=Tempo(
                 grant=settings.grant,
                 patience_us=round(settings.patience_ms * 1e3),
+                most_patience_us=round(settings.most_patience_ms * 1e3),
                 deadline_us=round(settings.draft_deadline_ms * 1e3),
                 silent_after_s=settings.lost_after_s,
             ),

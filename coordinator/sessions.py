@@ -63,7 +63,9 @@ class Tempo:
     """How long the services wait for one another, and how far a verifier may go alone."""
 
     grant: int  # tokens a verifier may commit without hearing again, beyond those of a round's draft
-    patience_us: int  # how long a speculating session is held out of passes for a draft
+    patience_us: int  # how long a speculating session is held out of passes for a draft, while it is not known how long
+    # they take; then for twice that
+    most_patience_us: int  # for which it is held however far away its drafts are
     deadline_us: int  # how long a drafter may draw
     silent_after_s: float = 2.0  # a drafter that has not answered by then is given up, for another or none
 

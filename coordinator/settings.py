@@ -104,7 +104,9 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
         250.0, description="a drafter draws no further node after so long in a round"
     )
     patience_ms: PositiveMilliseconds = Field(
-        400.0, description="a session waits so long for its draft, then it goes on without: what a dead drafter costs"
+        400.0,
+        description="a session waits so long for its draft, then it goes on without: what a dead drafter costs; "
+        "where drafts are known to take more than half of it, twice what they take",
     )
     grant: PositiveInt = Field(
         16, description="tokens a verifier may commit without hearing again: enough to bridge the network"
@@ -173,6 +175,11 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
                 "while it waits for its draft"
             )
         return self
+
+    @property
+    def most_patience_ms(self) -> float:
+        """For which a session waits however far away its drafts are: less than what ends a stream or a lease."""
+        return min(1e3 * self.lost_after_s, 500.0 * self.lease_s)
 
     def tenancy(self) -> Tenants:
         """By what everybody's requests are served.

@@ -63,6 +63,11 @@ class Window:
         return is_long and self.is_loss(BEYOND_DOUBT)
 
     @property
+    def border_error(self) -> float:
+        """What the rate may be off by for the passes at its ends, which were drafted for under another plan."""
+        return 1.0 / self.num_passes
+
+    @property
     def error(self) -> float:
         """Standard error of the rate, relative."""
         mean = self.num_tokens / self.num_passes
@@ -189,13 +194,19 @@ class Planner:
         self.realised_speedup = window.num_tokens / window.num_plain_tokens
         if not self.plan.kind:
             return
-        trust = self._trust.setdefault(self.plan.kind, Trust())
-        trust.learn(window.num_tokens / window.num_promised_tokens, window.error)
+        self._learn(window)
         if window.is_loss(SURE):
             self._pause_until_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
             self._take(self._plain(), now_s)
         elif self.realised_speedup > 1.0:
             self._pause_s = max(FIRST_PAUSE_S, self._pause_s / 2)
+
+    def _learn(self, window: Window) -> None:
+        """What was committed under the plan that is in force, over what it promised."""
+        if self.plan.kind and window.num_passes >= FEW_PASSES:
+            error = math.hypot(window.error, window.border_error)
+            trust = self._trust.setdefault(self.plan.kind, Trust())
+            trust.learn(window.num_tokens / window.num_promised_tokens, error)
 
     def _solve(self, now_s: float) -> None:
         self._solved_s, self._is_stale, self._num_solved = now_s, False, len(self._crowd)
@@ -210,6 +221,7 @@ class Planner:
 
     def _take(self, plan: Plan, now_s: float) -> None:
         if plan.kind != self.plan.kind:
+            self._learn(self._window)
             self._window = Window(now_s)
         self.plan = plan
 

@@ -285,12 +285,34 @@ async def test_late_drafter(start: Start) -> None:
     verifier = await start.verifier(law)
     verifier.pass_s = 0.002
     drafter: FakeDrafter = await start.drafter(right_for(8, law, 26))
-    drafter.delay_s = 0.01
     stack = await start.coordinator([verifier], [drafter], draft_deadline_ms=1.0, patience_ms=1.0)
-    plain = await stack.complete(max_tokens=60, gamma=0)
+    plain = await stack.complete(max_tokens=60, gamma=8)
+    drafter.delay_s = 0.1  # many times longer than before
     done = await stack.complete(max_tokens=60, gamma=8, include_rounds=True)
     assert done.ids == plain.ids
     assert "draft_late" in {entry.reason for entry in done.rounds}
+
+
+@pytest.mark.parametrize(("lost_after_s", "least_us", "most_us"), [(2.0, 190_000, 900_000), (0.12, 120_000, 120_000)])
+async def test_drafts_that_are_known_to_be_far_away_are_waited_for(
+    start: Start, lost_after_s: float, least_us: int, most_us: int
+) -> None:
+    """Patience is a first guess; later on it is twice what drafts take, within what ends a stream."""
+    law = chaotic(26)
+    verifier = await start.verifier(law)
+    verifier.pass_s = 0.002
+    drafter: FakeDrafter = await start.drafter(right_for(8, law, 26))
+    drafter.delay_s = 0.1
+    tempo = {"draft_deadline_ms": 10.0, "patience_ms": 40.0, "lost_after_s": lost_after_s}
+    stack = await start.coordinator([verifier], [drafter], **tempo)
+    plain = await stack.complete(max_tokens=60, gamma=0)
+    done = await stack.complete(max_tokens=60, gamma=8, include_rounds=True)
+    assert done.ids == plain.ids
+    assert done.rounds[0].reason == "draft_late"
+    patience = [work.patience_us for work in verifier.works if work.patience_us]
+    assert patience[0] <= 90_000
+    assert least_us <= patience[-1] <= most_us
+    assert lost_after_s < 0.1 or done.statistics.num_accepted_tokens > 8
 
 
 @pytest.mark.parametrize("gamma", [None, 2])

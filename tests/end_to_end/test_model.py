@@ -35,7 +35,7 @@ def of_the_library(directory: Path, prompts: list[str]) -> list[list[int]]:
     return answers
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_greedy_text_is_the_librarys(smollm2: Path) -> None:
     """In float32 the ids are those of the library's generate: plain, copied and drafted by a model, many at once."""
     # seen in vllm#41758, ArcticInference#143

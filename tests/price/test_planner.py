@@ -151,3 +151,20 @@ def test_solving_takes_no_more_than_its_share() -> None:
     second = planner.plan
     planner.put(1, profile_of(0.8))
     assert planner.update(5.2) is not second
+
+
+def test_short_spells_are_evidence_too() -> None:
+    """Sessions that come and go before a window is full: what their plans brought is known all the same."""
+    chance, planner, now_s = random.Random(5), planner_with(0), 0.0
+    kinds = []
+    for spell in range(30):
+        for session in range(8):
+            planner.put((spell, session), profile_of(0.8))
+        planner.update(now_s)
+        kinds.append(planner.plan.kind)
+        now_s = run(planner, 0.25, 12 * planner.plan.period_s, now_s, chance)
+        for session in range(8):
+            planner.remove((spell, session))
+        planner.update(now_s)
+    assert kinds[0]
+    assert not kinds[-1]
