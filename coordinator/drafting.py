@@ -14,7 +14,7 @@ from coordinator.record import Record
 from coordinator.roster import Roster
 from coordinator.sessions import ANYTHING, UNLIMITED, Committed, DrafterSession, Tempo, Worth
 from pilotfish.errors import Overloaded
-from pilotfish.messages import DrafterLoad, DraftPart, Refusal, Rule, TraceContext
+from pilotfish.messages import DrafterLoad, DraftPart, Refusal, Rule, SideLines, TraceContext
 
 _FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
 _LAST_RETRY_S: Final = 2.0
@@ -28,6 +28,7 @@ class Leave:
 
     draft_ahead: bool  # lie ahead of the verdict
     early_stop: bool  # end where a node is not worth its price
+    side_lines: int = 0  # so many lie ahead beside the likeliest, at the most
 
 
 class Drafting:
@@ -91,6 +92,11 @@ class Drafting:
         is_match = self._admitted.opening.rule is Rule.MATCH
         return self._leave.draft_ahead and is_match and self.session is not None
 
+    @property
+    def num_side_lines(self) -> int:
+        """Lines it may draw beside the likeliest: all its sessions share the time that it has for them."""
+        return self._leave.side_lines // max(1, self.load.num_sessions)
+
     def is_of(self, session: bytes) -> bool:
         """Whether the session is the one at the drafter."""
         return self.session is not None and self.session.id == session
@@ -141,6 +147,7 @@ class Drafting:
         *,
         goes_on: bool = False,
         worth: Worth = ANYTHING,
+        side_lines: SideLines | None = None,
     ) -> None:
         """Ask for nodes, as `DrafterSession.propose` has it; what confidence is worth, if it counts, is known here."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
@@ -148,9 +155,9 @@ class Drafting:
         try:
             if not self._leave.early_stop:
                 worth = ANYTHING
-            elif worth != ANYTHING and self.meter is not None:
+            elif self.meter is not None and (worth != ANYTHING or side_lines is not None):
                 worth = worth._replace(calibration=self.meter.calibration)
-            self.session.propose(number, gamma, trace, goes_on=goes_on, worth=worth)
+            self.session.propose(number, gamma, trace, goes_on=goes_on, worth=worth, side_lines=side_lines)
         except Overloaded:  # it has not read for so long that no more can wait for it
             self.lose("unread")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pilotfish.draft import Draft
-from pilotfish.messages import DraftEnd
+from pilotfish.messages import DraftEnd, SideLines
 from pilotfish.price import Profile
-from pilotfish.wire.values import MAX_ROUNDS_AHEAD
+
+MAX_SIDE_NODES: Final = 4  # below a correction: then the next line is more likely to be wanted than further nodes
+MAX_LEAD: Final = 4  # further rounds of a line at the verifier; as many places are left for lines beside it
 
 
 class Lead(NamedTuple):
@@ -19,16 +21,28 @@ class Lead(NamedTuple):
     num_nodes: int  # of each further round; 0: it stops after the next
     num_rounds: int = 0  # further rounds that may lie at the verifier
     room: int = 0  # most nodes from the committed tokens on
+    num_sides: int = 0  # lines that may be drawn beside it
 
     def num_levels(self, gamma: int) -> int:
         """Nodes to ask for where the next round has γ: before those of each further round comes a guessed bonus."""
         return max(gamma, min(gamma + self.num_rounds * (self.num_nodes + 1), self.room))
 
+    def side_lines(self, gamma: int, max_nodes: int) -> SideLines | None:
+        """Lines to ask for beside it: below the nodes of the next round and the guess of its bonus.
+
+        Args:
+            gamma: of the next round.
+            max_nodes: that the drafter draws for a request, the line's own included.
+        """
+        num_nodes = min(self.num_nodes, MAX_SIDE_NODES)
+        num_lines = min(self.num_sides, (max_nodes - self.num_levels(gamma)) // (num_nodes + 1))
+        return SideLines(num_lines, gamma + 1, num_nodes) if num_lines > 0 else None
+
 
 NO_LEAD = Lead(0)
 
 
-def lead(num_nodes: int, profile: Profile, pass_s: float, room: int) -> Lead:
+def lead(num_nodes: int, profile: Profile, pass_s: float, room: int, num_sides: int = 0) -> Lead:
     """So many further rounds that the verifier never waits for one while they hold.
 
     Between the start of a pass and what its verdict asks for lie the round trip and the drawing of one round.
@@ -38,12 +52,16 @@ def lead(num_nodes: int, profile: Profile, pass_s: float, room: int) -> Lead:
         profile: of the session.
         pass_s: length of a pass; 0: not known.
         room: most nodes that can be used.
+        num_sides: lines that may be drawn beside it, in the time that is left to the drafter.
     """
     if not num_nodes:
         return NO_LEAD
     away_s = profile.round_trip_s + (num_nodes + 1) * profile.token_s
     num_passes = math.ceil(away_s / pass_s) if pass_s > 0.0 else 1
-    return Lead(num_nodes, max(1, min(num_passes, MAX_ROUNDS_AHEAD)), room)
+    spare_s = profile.round_trip_s + pass_s - (num_nodes + 1) * profile.token_s
+    side_s = (min(num_nodes, MAX_SIDE_NODES) + 1) * profile.token_s
+    num_sides = min(num_sides, max(0, int(spare_s / side_s))) if side_s > 0.0 else num_sides
+    return Lead(num_nodes, max(1, min(num_passes, MAX_LEAD)), room, num_sides)
 
 
 @dataclass(slots=True)
@@ -61,6 +79,7 @@ class Line:
     cut_until: int  # where the next round begins that is not cut yet
     asked_until: int  # the drafter draws so far
     tokens: list[int] = field(default_factory=list)
+    is_asked: bool = True  # some of it was asked for; else it is what was drawn beside another line
     is_ended: bool = False  # no more nodes come of what was asked for
     is_stopped: bool = False  # no more are wanted: what was cut is verified, then a new line begins
     drafter_end: DraftEnd | None = None  # why no more come

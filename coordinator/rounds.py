@@ -163,7 +163,8 @@ class RoundLoop:
         room = min(snapshot.num_remaining - 1, snapshot.num_draftable, most)
         if choice is None or verifier.outlook is None or not snapshot.may_draft_ahead or room < 1:
             return NO_LEAD
-        return lead(choice.ahead, verifier.outlook, snapshot.verifier.pass_us / 1e6, room)
+        num_sides = self._drafting.num_side_lines
+        return lead(choice.ahead, verifier.outlook, snapshot.verifier.pass_us / 1e6, room, num_sides)
 
     # -- draft -------------------------------------------------------------------------------------------------------
 

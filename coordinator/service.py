@@ -90,7 +90,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             realised=Realised(self.telemetry),
             failover_s=settings.failover_s,
             think_marks=ThinkMarks.find(settings.think_marks, tokenizer.vocabulary),
-            leave=Leave(settings.draft_ahead, settings.early_stop),
+            leave=Leave(settings.draft_ahead, settings.early_stop, settings.side_lines),
         )
         self.is_draining = False
         self._idle = asyncio.Event()

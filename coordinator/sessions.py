@@ -14,7 +14,7 @@ from coordinator.record import RoundUnderway
 from pilotfish.confidence import Calibration
 from pilotfish.draft import Draft
 from pilotfish.errors import Overloaded
-from pilotfish.messages import Close, DraftPart, DraftRequest, Open, TraceContext, Work
+from pilotfish.messages import Close, DraftPart, DraftRequest, Open, SideLines, TraceContext, Work
 from pilotfish.prefix import PrefixHashes
 from pilotfish.price import Profile, differ
 from pilotfish.wire.values import MAX_CHUNK_TOKENS, SESSION_ID_BYTES
@@ -301,6 +301,7 @@ class DrafterSession:
         *,
         goes_on: bool,
         worth: Worth,
+        side_lines: SideLines | None = None,
     ) -> None:
         """Ask for nodes below what is committed, and tell what was committed since the last time.
 
@@ -310,6 +311,7 @@ class DrafterSession:
             trace: of the round.
             goes_on: nodes that still come of the requests before are of use too.
             worth: what nodes must be worth to be drawn.
+            side_lines: to be drawn after them.
         """
         position = self._committed.position
         if not goes_on:
@@ -335,6 +337,7 @@ class DrafterSession:
                 price=worth.price,
                 step_price=worth.step_price,
                 calibration=worth.calibration,
+                side_lines=side_lines,
             )
         )
 

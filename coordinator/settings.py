@@ -7,6 +7,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, field_validator, model_validator
 
+from coordinator.line import MAX_LEAD
 from coordinator.reasoning import USUAL_MARKS
 from coordinator.tenants import Tenants, Terms
 from pilotfish.gammas import MAX_GAMMA_BOUND, GammaTable
@@ -94,6 +95,11 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
         True,
         description="drafts may lie ahead of the verdict, where the policy finds that this pays; false: a drafter "
         "waits for the verdict before it goes on",
+    )
+    side_lines: Annotated[int, Field(ge=0, le=MAX_LEAD)] = Field(
+        4,
+        description="where drafts lie ahead the drafter also draws what would follow so many likely corrections; the "
+        "sessions of a drafter share them: one that serves more draws none",
     )
     early_stop: bool = Field(
         True,

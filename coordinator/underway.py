@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from coordinator.drafting import Drafting
-from coordinator.line import NO_LEAD, Lead, Line
+from coordinator.line import MAX_SIDE_NODES, NO_LEAD, Lead, Line
 from coordinator.policy import Decision
 from coordinator.record import Record, RoundUnderway
 from coordinator.sessions import ANYTHING, Committed, Worth
+from coordinator.sides import SideLine, Sides
 from coordinator.verifying import Verifying
+from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DraftPart, Round, Verdict
 
 
@@ -30,8 +32,9 @@ class Underway:
     At any time at most one round has a draft on its way or in a pass, `current`. Where the drafter may stop after it,
     its nodes are forwarded as they come. Where it goes on, they and those after them form a line: the round is sent
     whole, and after it rounds that lie ahead, on the assumption that it holds and that the guess of its bonus is right.
-    A verdict of which that is true makes the next of them the current one; any other, and all of them are dropped,
-    here as at the verifier.
+    A verdict of which that is true makes the next of them the current one. One that corrects a node may be what a line
+    beside it begins with: then that line goes on in its place, and its round is the current one. Any other, and all of
+    them are dropped, here as at the verifier.
 
     Meanwhile verdicts may come that are not a round's own, when the patience was over or the session ran free: each of
     them is a round by itself, with γ = 0.
@@ -47,6 +50,7 @@ class Underway:
         self._verifying = verifying
         self._committed = committed
         self._line: Line | None = None
+        self._sides = Sides()  # of the line
         self._ahead: deque[RoundUnderway] = deque()
         self._start = Start(self.free, 0)  # of rounds that lie ahead
         self._numbers: Iterator[int] = count()  # rounds, requests and grants of one position must differ in it
@@ -62,12 +66,14 @@ class Underway:
         """Begin a round at what is committed: ask for its draft, and beyond it where the drafter may go on."""
         gamma, position = start.decision.gamma, self._committed.position
         round_ = self.current = self._round(start, gamma, position)
-        self._line, self._start, self.is_hit = None, start, False
+        self._end_line()
+        self._start, self.is_hit = start, False
         num_levels = start.lead.num_levels(gamma)
         if start.lead.num_nodes:
             self._line = Line(position, start.lead, position + gamma + 1, position + num_levels)
         worth = ANYTHING if start.lead.num_nodes else Worth(start.decision.price, start.decision.step_price)
-        self._drafting.ask(round_.number, num_levels, round_.trace, worth=worth)
+        side_lines = start.lead.side_lines(gamma, self._drafting.max_nodes)
+        self._drafting.ask(round_.number, num_levels, round_.trace, worth=worth, side_lines=side_lines)
         if self._drafting.session is None:
             self.end_draft()
 
@@ -88,7 +94,10 @@ class Underway:
         num_levels = start.lead.num_levels(self.current.gamma)
         if self._committed.position + num_levels > line.asked_until or line.is_ended:
             line.is_ended, line.asked_until = False, self._committed.position + num_levels
-            self._drafting.ask(next(self._numbers), num_levels, self.current.trace, goes_on=True)
+            side_lines = start.lead.side_lines(self.current.gamma, self._drafting.max_nodes)
+            number, trace = next(self._numbers), self.current.trace
+            self._drafting.ask(number, num_levels, trace, goes_on=line.is_asked, side_lines=side_lines)
+            line.is_asked = True
         self._cut()
         if self._drafting.session is None:
             self.end_draft()
@@ -157,8 +166,11 @@ class Underway:
     def _take_line(self, line: Line, part: DraftPart) -> None:
         if line.is_stopped and self.current is not None and self.current.is_complete:
             return  # nothing of it is wanted any more
+        if part.position < line.position:
+            self._record.drop("given_up")  # of the line before this one, beside which it was drawn
+            return
         end = line.end
-        if not line.add(part.position + part.first_node, part.draft, part.first_node):
+        if not self._add(line, part):
             self._record.drop("order")
             line.is_stopped = line.is_ended = True
         elif part.is_complete and self._drafting.is_answered:
@@ -170,8 +182,19 @@ class Underway:
             return
         is_first = round_ is not None and round_.position == line.position and not round_.is_complete
         self._cut()
+        self._send_sides(line)
         if round_ is not None and is_first and round_.num_nodes:
             self._measure(round_, part)
+
+    def _add(self, line: Line, part: DraftPart) -> bool:
+        """Take nodes of the line and of those beside it; False: some are missing, or they are not what was known."""
+        if not line.lead.num_sides:
+            return line.add(part.position + part.first_node, part.draft, part.first_node)
+        found = self._sides.take(part)
+        if found is None:
+            return False
+        level, tokens = found
+        return not tokens or line.add(part.position + level, Draft.chain(tokens), 0)
 
     def _measure(self, round_: RoundUnderway, part: DraftPart) -> None:
         """A round's draft is whole: how long it was away, its drawing left out."""
@@ -189,7 +212,7 @@ class Underway:
             if num_nodes < current.gamma and not line.is_ended:
                 return
             if num_nodes <= 0:
-                self._line = None
+                self._end_line()
                 self._come_to_nothing(current, line.drafter_end.value if line.drafter_end else "empty")
                 self.run_free()
                 return
@@ -207,10 +230,25 @@ class Underway:
     def _send(self, line: Line, round_: RoundUnderway) -> None:
         """Send a round whole, with the nodes before it that are not committed."""
         nodes = line.between(round_.position, round_.position + round_.gamma)
-        round_.tokens, round_.num_nodes, round_.is_complete = list(nodes), len(nodes), True
-        round_.end = DraftEnd.GAMMA if len(nodes) == round_.gamma else line.drafter_end
+        end = DraftEnd.GAMMA if len(nodes) == round_.gamma else line.drafter_end
+        self._send_whole(round_, nodes, end, line.between(self._committed.position, round_.position))
+
+    def _send_sides(self, line: Line) -> None:
+        """Send the side lines that have come, as rounds that lie ahead below a correction."""
+        if line.is_stopped or self._line is not line:
+            return
+        for side in self._sides.unsent(min(line.lead.num_nodes, MAX_SIDE_NODES)):
+            first, *nodes = side.tokens
+            side.round = self._round(self._start, len(nodes), side.start + 1)
+            assumed = (*line.between(self._committed.position, side.start), first)
+            self._send_whole(side.round, nodes, DraftEnd.GAMMA, assumed)
+
+    def _send_whole(
+        self, round_: RoundUnderway, nodes: Sequence[int], end: DraftEnd | None, assumed: tuple[int, ...]
+    ) -> None:
+        round_.tokens, round_.num_nodes, round_.is_complete, round_.end = list(nodes), len(nodes), True, end
         round_.draft_end_ns = self._record.clock()
-        self._verifying.session.send_whole(round_, line.between(self._committed.position, round_.position))
+        self._verifying.session.send_whole(round_, assumed)
 
     def end_draft(self) -> None:
         """No more nodes follow, though the drafter has not said so: the verifier need not wait."""
@@ -266,14 +304,31 @@ class Underway:
             current.guess = next(iter(line.between(current.position + len(current.tokens), line.end)), None)
         end = verdict.position + len(verdict.tokens)
         if not line.holds(verdict.position, verdict.tokens):
+            side = self._sides.turn(verdict, line)
             self._miss()
-        elif current is None or current.is_complete:
+            if side is not None:
+                self._turn(side, line, end)
+            return
+        for passed in self._sides.pass_by(end):
+            self._drop_side(passed)
+        if current is None or current.is_complete:
             is_own = current is None or current.number == verdict.round
             if is_own and not line.knows(end):
-                self._line = None  # whether the guess was right is not known yet
+                self._end_line()  # whether the guess was right is not known yet
         elif end >= current.position + current.gamma:
-            self._line = None
+            self._end_line()
             self._come_to_nothing(current, "overtaken")
+
+    def _turn(self, side: SideLine, line: Line, end: int) -> None:
+        """Go on with a side line where a verdict left the main one; what was sent of it lies at the verifier."""
+        nodes, round_ = side.tokens[end - side.start :], side.round
+        if nodes:
+            self._line = Line(end, line.lead, cut_until=end, asked_until=end, tokens=nodes, is_asked=False)
+            if round_ is not None and round_.position == end:
+                self._line.cut_until = end + round_.gamma + 1
+                self._ahead.append(round_)
+                return
+        self._drop_side(side)
 
     def _promote(self) -> None:
         """After a hit the next round that lies ahead is the current one."""
@@ -306,9 +361,20 @@ class Underway:
 
     def _drop_ahead(self, cause: str) -> None:
         """Give the line up, and what of it lies ahead."""
-        self._line = None
+        self._end_line()
         while self._ahead:
             self._drop(self._ahead.popleft(), cause)
+
+    def _end_line(self) -> None:
+        """Give the line up, and those beside it; rounds that were cut from it may still hold."""
+        self._line = None
+        sides, self._sides = self._sides, Sides()
+        for side in sides.lines:
+            self._drop_side(side)
+
+    def _drop_side(self, side: SideLine) -> None:
+        if side.round is not None:
+            self._drop(side.round, "assumption")
 
     def _drop(self, round_: RoundUnderway, cause: str) -> None:
         self._record.drop(cause)
@@ -320,5 +386,6 @@ class Underway:
             self._record.give_up(self.current)
         for round_ in self._ahead:
             self._record.give_up(round_)
-        self.current, self._line = None, None
+        self.current = None
         self._ahead.clear()
+        self._end_line()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from drafter.lines import Branch, Line, likeliest_asides
 from drafter.speculators import Ask, Speculator
 from drafter.stopping import Sight, StopRule, Survival
 from pilotfish.draft import Draft
@@ -30,6 +31,39 @@ class Round:
     draft: Draft = Draft.EMPTY
     num_sent: int = 0
 
+    @property
+    def is_owed(self) -> bool:
+        """Whether what was not sent is to be sent before another step."""
+        return False
+
+    @property
+    def lines(self) -> list[Line]:
+        """The chains that it has, the likeliest first."""
+        draft = self.draft
+        if not draft.tokens or not draft.is_chain or draft.has_q:
+            return []
+        return [Line(draft.tokens, tuple(self.survival.confidences[: len(draft)]))]
+
+    def ask(self, now_s: float) -> Ask | DraftEnd:
+        """For its next nodes, or why there are none."""
+        end = DraftEnd.SURVIVAL if self.survival.is_over else self.rule(self.sight(now_s))
+        if end is not None:
+            return end
+        num_levels = self.request.gamma - self.draft.num_levels
+        return Ask(self.request.session, self.request.position, self.draft, num_levels, self.survival)
+
+    def take(self, nodes: Draft, now_s: float) -> DraftEnd | None:
+        """Take what was drawn, and say why no more follow: asked now, not at the next step, so that these can tell."""
+        self.draft = self.draft.append(nodes)
+        _check(self.survival, self.draft)
+        if self.survival.is_over:
+            return DraftEnd.SURVIVAL
+        return self.rule(self.sight(now_s)) if nodes.tokens else DraftEnd.NO_MATCH
+
+    def confidences_from(self, first_node: int) -> tuple[float, ...]:
+        """Of its nodes, and of one that was not drawn."""
+        return tuple(self.survival.confidences[first_node:])
+
     def sight(self, now_s: float) -> Sight:
         return Sight(self.request.position, self.draft.num_levels, self.elapsed_us(now_s), self.survival.survival)
 
@@ -37,19 +71,95 @@ class Round:
         return max(0, round((now_s - self.arrived_s) * 1e6))
 
 
-class Line(NamedTuple):
-    """Nodes of a session's last round that hang below what is committed, one below the other."""
+class Fan(Round):
+    """A round of several lines: the likeliest, and those that leave it with a runner-up.
 
-    tokens: tuple[int, ...] = ()
-    confidences: tuple[float, ...] = ()  # by node; (): not told
+    After the nodes in which others may leave it the likeliest line and those beside it are drawn piece by piece, always
+    the one of which the next node is likeliest to be wanted.
+    """
 
-    def below(self, tokens: Sequence[int]) -> Line:
-        """What of it hangs below tokens that came to be committed."""
-        num_tokens = len(tokens)
-        return Line(self.tokens[num_tokens:], self.confidences[num_tokens:]) if self.begins_with(tokens) else Line()
+    def __init__(self, request: DraftRequest, arrived_s: float, rule: StopRule, survival: Survival, line: Line) -> None:
+        super().__init__(request, arrived_s, rule, survival, Draft.chain(line.tokens))
+        assert request.side_lines is not None
+        self._wanted = request.side_lines
+        self._main = Branch(list(line.tokens), survival, list(line.runners_up), nodes=list(range(len(line.tokens))))
+        self._grows: Branch | None = self._main
+        self._until = min(self._wanted.num_levels, request.gamma)  # length to which the branch that grows is drawn
+        self._sides: list[Branch] = []  # begun
+        self._to_come: list[Branch] | None = None  # None: not chosen yet
 
-    def begins_with(self, tokens: Sequence[int]) -> bool:
-        return self.tokens[: len(tokens)] == tuple(tokens)
+    @property
+    def is_owed(self) -> bool:
+        return self._to_come is not None and self.num_sent < len(self.draft)
+
+    @property
+    def lines(self) -> list[Line]:
+        return [branch.line for branch in (self._main, *self._sides)] if not self.draft.has_q else []
+
+    def ask(self, now_s: float) -> Ask | DraftEnd:
+        branch = self._next()
+        if branch is None:
+            return DraftEnd.GAMMA
+        if branch is self._main and branch.survival.is_over:
+            return DraftEnd.SURVIVAL
+        num_levels, request = self._until - len(branch.tokens), self.request
+        sight = Sight(request.position + len(branch.tokens), 0, self.elapsed_us(now_s))
+        draft = Draft.chain(branch.tokens)
+        return self.rule(sight) or Ask(
+            request.session, request.position, draft, num_levels, branch.survival, branch.runners_up
+        )
+
+    def _next(self) -> Branch | None:
+        """Which branch grows, and how far; None: all are drawn."""
+        if self._grows is not None and not self._is_drawn(self._grows):
+            return self._grows
+        if self._to_come is None:
+            self._to_come = likeliest_asides(self._main, self._wanted)
+        main, aside = self._main, self._to_come[-1] if self._to_come else None
+        can_go_on = not main.is_over and len(main.tokens) < self.request.gamma
+        if can_go_on and (aside is None or main.chance_of_all >= aside.chance):
+            self._until = min(len(main.tokens) + self._wanted.num_nodes + 1, self.request.gamma)
+            self._grows = main
+        elif aside is not None:
+            self._sides.append(self._to_come.pop())
+            self._until = len(aside.tokens) + self._wanted.num_nodes
+            self._grows = aside
+        else:
+            self._grows = None
+        return self._grows
+
+    def _is_drawn(self, branch: Branch) -> bool:
+        return branch.is_over or len(branch.tokens) >= self._until
+
+    def take(self, nodes: Draft, now_s: float) -> DraftEnd | None:
+        branch = self._grows
+        assert branch is not None
+        first_drawn = len(branch.tokens)
+        if nodes.parents != tuple(range(first_drawn - 1, first_drawn - 1 + len(nodes))):
+            raise SpeculatorError(f"asked for a chain below {first_drawn} nodes, got {nodes}")
+        branch.tokens += nodes.tokens
+        branch.is_over = not nodes.tokens
+        if branch is self._main:
+            _check(branch.survival, Draft.chain(branch.tokens))
+        if not nodes.tokens:
+            return DraftEnd.SURVIVAL if branch.survival.is_over else DraftEnd.NO_MATCH if self._is_alone else None
+        above = [-1, *self._main.nodes[: branch.num_above], *branch.nodes][-1]
+        new = branch.tokens[branch.num_above + len(branch.nodes) :]
+        first = len(self.draft)
+        places = range(first, first + len(new))
+        branch.nodes += places
+        self.draft = self.draft.append(Draft(tuple(new), (above, *places[:-1]), (None,) * len(new)))
+        if self._is_drawn(branch) and self._next() is None:
+            return DraftEnd.GAMMA
+        return None
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nothing hangs beside the likeliest line, nor will."""
+        return not self._sides and not likeliest_asides(self._main, self._wanted)
+
+    def confidences_from(self, first_node: int) -> tuple[float, ...]:
+        return super().confidences_from(first_node) if not self._sides else ()
 
 
 class Drawn(NamedTuple):
@@ -71,7 +181,7 @@ class Rounds:
         self._speculator = speculator
         self._clock = clock
         self._rounds: dict[SessionId, Round] = {}
-        self._lines: dict[SessionId, Line] = {}
+        self._lines: dict[SessionId, list[Line]] = {}  # the likeliest first
 
     @property
     def is_idle(self) -> bool:
@@ -86,22 +196,27 @@ class Rounds:
         round_ = self._rounds.pop(session, None)
         if round_ is not None:
             self._keep(round_)
-        line = self._lines.pop(session, Line()).below(tokens)
-        if line.tokens:
-            self._lines[session] = line
+        lines = [line.below(tokens) for line in self._lines.pop(session, ())]
+        if any(line.tokens for line in lines):
+            self._lines[session] = [line for line in lines if line.tokens]
         if tokens:
             self._speculator.observe(session, tokens)
 
     def start(self, request: DraftRequest, arrived_s: float, rule: StopRule) -> None:
         """Begin a draft with what is there of it already."""
-        line, survival = self._lines.pop(request.session, Line()), Survival(request.price, request.calibration)
+        line = next(iter(self._lines.pop(request.session, ())), Line())
+        survival = Survival(request.price, request.calibration)
         num_nodes = min(len(line.tokens), request.gamma)
         for node, confidence in enumerate(line.confidences[:num_nodes]):
             if not survival.weighs(confidence):
                 num_nodes = node
                 break
-        draft = Draft.chain(line.tokens[:num_nodes])
-        self._rounds[request.session] = Round(request, arrived_s, rule, survival, draft)
+        line = Line(line.tokens[:num_nodes], line.confidences[:num_nodes], line.runners_up[:num_nodes])
+        if request.side_lines is None:
+            round_ = Round(request, arrived_s, rule, survival, Draft.chain(line.tokens))
+        else:
+            round_ = Fan(request, arrived_s, rule, survival, line)
+        self._rounds[request.session] = round_
 
     def close(self, session: SessionId) -> None:
         self._rounds.pop(session, None)
@@ -110,10 +225,8 @@ class Rounds:
 
     def _keep(self, round_: Round) -> None:
         """Keep the nodes of a round that is over, where drawing them again would only give the same."""
-        draft = round_.draft
-        if self._speculator.is_repeatable and draft.tokens and draft.is_chain and not draft.has_q:
-            confidences = tuple(round_.survival.confidences[: len(draft)])
-            self._lines[round_.request.session] = Line(draft.tokens, confidences)
+        if self._speculator.is_repeatable and (lines := round_.lines):
+            self._lines[round_.request.session] = lines
 
     def read_ahead(self) -> bool:
         return self._speculator.read_ahead()
@@ -136,13 +249,14 @@ class Rounds:
         parts: list[Drawn] = []
         asks: list[Ask] = []
         now_s = self._clock()
-        for session, round_ in list(self._rounds.items()):
-            end = DraftEnd.SURVIVAL if round_.survival.is_over else round_.rule(round_.sight(now_s))
-            if end is None:
-                num_levels = round_.request.gamma - round_.draft.num_levels
-                asks.append(Ask(session, round_.request.position, round_.draft, num_levels, round_.survival))
-            else:
-                parts.append(self._part(round_, 0, end, now_s))
+        for round_ in list(self._rounds.values()):
+            asked = round_.ask(now_s)
+            if isinstance(asked, DraftEnd):
+                parts.append(self._part(round_, 0, asked, now_s))
+                continue
+            if round_.is_owed:
+                parts.append(self._part(round_, 0, None, now_s))
+            asks.append(asked)
         return parts, asks
 
     def _settle(self, asks: Sequence[Ask], drafts: Sequence[Draft | None]) -> list[Drawn]:
@@ -152,12 +266,9 @@ class Rounds:
             if nodes is None:
                 continue
             round_ = self._rounds[ask.session]
-            round_.draft = round_.draft.append(nodes)
-            if round_.draft.num_levels > ask.draft.num_levels + ask.num_levels:
+            if ask.draft.append(nodes).num_levels > ask.draft.num_levels + ask.num_levels:
                 raise SpeculatorError(f"asked for {ask.num_levels} levels more, got {len(nodes)} nodes: {nodes}")
-            _check(round_)
-            # Whether to go on is asked now rather than at the next step, so that the last nodes can say they are.
-            end = _end(round_, nodes, now_s)
+            end = round_.take(nodes, now_s)
             parts.append(self._part(round_, len(nodes), end, now_s))
         return parts
 
@@ -177,28 +288,20 @@ class Rounds:
             is_complete=end is not None,
             end=end,
             draft_us=round_.elapsed_us(now_s),
-            confidences=tuple(round_.survival.confidences[first_node:]),
+            confidences=round_.confidences_from(first_node),
         )
         return Drawn(request, part, num_drawn)
 
 
-def _end(round_: Round, nodes: Draft, now_s: float) -> DraftEnd | None:
-    """Why the draft ends with these nodes, or None."""
-    if round_.survival.is_over:
-        return DraftEnd.SURVIVAL
-    return round_.rule(round_.sight(now_s)) if nodes.tokens else DraftEnd.NO_MATCH
-
-
-def _check(round_: Round) -> None:
+def _check(survival: Survival, draft: Draft) -> None:
     """Compare what the speculator told with what it drew.
 
     Raises:
         SpeculatorError: it told of other nodes; one that was drawn and kept back would bias the text.
     """
-    survival = round_.survival
     num_told = len(survival.confidences)
-    if num_told and num_told != len(round_.draft) + survival.is_over:
+    if num_told and num_told != len(draft) + survival.is_over:
         raise SpeculatorError(
             f"asked whether to draw {num_told} nodes, "
-            f"{'all but the last' if survival.is_over else 'all'} allowed, and drew {len(round_.draft)}: {round_.draft}"
+            f"{'all but the last' if survival.is_over else 'all'} allowed, and drew {len(draft)}: {draft}"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pilotfish.confidence import Calibration
 from pilotfish.draft import Draft
@@ -172,6 +172,14 @@ class Verdict:
     prefix_hash: int | None = None  # of the tokens before `position`; None: not said
 
 
+class SideLines(NamedTuple):
+    """Lines to draw beside a draft, each of which begins with the runner-up of one of its nodes."""
+
+    num_lines: int  # at the most
+    num_levels: int  # of the draft, in which they may begin
+    num_nodes: int  # of a line, the runner-up aside
+
+
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
     """Ask a drafter for a draft at `position`, after telling it what was committed since."""
@@ -188,6 +196,7 @@ class DraftRequest:
     price: float = 0.0  # tokens: the draft ends before a node that would survive with a smaller probability
     step_price: float = 0.0  # tokens: and before a further step below one that survives with less than both together
     calibration: Calibration | None = None  # None: not known, so nothing is weighed against the price
+    side_lines: SideLines | None = None  # to be drawn after the draft; None: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from drafter.stopping import Survival
 from pilotfish.distribution import Distribution
@@ -35,6 +35,13 @@ class Facts:
     device: str = ""
 
 
+class RunnerUp(NamedTuple):
+    """The token that was nearest to being chosen in a node's place."""
+
+    token: int
+    share: float  # of the weight that both have, in [0, 1/2]: how likely it is to be right, where one of them is
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A request for the next nodes of one session's draft."""
@@ -44,6 +51,7 @@ class Ask:
     draft: Draft  # the nodes so far, drawn by earlier steps of the same round and sent already
     num_levels: int  # how many levels the draft may still grow by, at least 1
     survival: Survival = field(default_factory=Survival)  # of the draft's path; asked through `draws`
+    runners_up: list[RunnerUp] | None = None  # of the nodes of a chain so far; None: nobody wants to know
 
     def draws(self, probability: float) -> bool:
         """Whether the next node of a chain is worth drawing; a speculator that can tell asks before it draws it.
@@ -55,6 +63,11 @@ class Ask:
                 looked up, never from the token drawn. It need not be right, only say more where more holds.
         """
         return self.survival.draws(probability)
+
+    def tells(self, token: int, share: float) -> None:
+        """Tell the runner-up of a node that was drawn; of all nodes or of none."""
+        if self.runners_up is not None:
+            self.runners_up.append(RunnerUp(token, share))
 
     def chain(self, tokens: Sequence[int], q: Sequence[Distribution | None] | None = None) -> Draft:
         """The answer that hangs `tokens` below the last node, one below the other; without `q` they are one-hot."""

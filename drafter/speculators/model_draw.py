@@ -80,12 +80,16 @@ class Drawer:
     def _likeliest(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
         tokens, is_sound = sampling.greedy(logits)
         temperatures = [start.sampling.temperature or 1.0 for start in starts]
-        return [
+        nodes = [
             ask.chain([token]) if sound and ask.draws(probability) else Draft.EMPTY
             for ask, token, sound, probability in zip(
                 asks, tokens.tolist(), is_sound.tolist(), _largest(logits, temperatures), strict=True
             )
         ]
+        if any(ask.runners_up is not None for ask in asks):
+            weights, ids = _scaled(logits, temperatures).softmax(-1).topk(2)
+            _tell_runners_up(asks, nodes, ids, weights)
+        return nodes
 
     def _coupled(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
         law = sampling.probabilities(logits, [start.sampling for start in starts])
@@ -95,12 +99,17 @@ class Drawer:
             for ask, start in zip(asks, starts, strict=True)
         ]
         exponentials = noise.exponentials_of(torch.tensor(keys, device=ids.device)[:, None], ids)
-        best = (values.double() / exponentials).argmax(-1, keepdim=True)  # the largest log q + Gumbel
+        weights = values.double() / exponentials
+        best = weights.argmax(-1, keepdim=True)  # the largest log q + Gumbel
         tokens = ids.gather(1, best)[:, 0].tolist()
-        return [
+        nodes = [
             ask.chain([token]) if sound and ask.draws(probability) else Draft.EMPTY
             for ask, token, sound, probability in zip(asks, tokens, _is_sound(law), values[:, 0].tolist(), strict=True)
         ]
+        if any(ask.runners_up is not None for ask in asks) and weights.shape[-1] > 1:
+            weights, best = weights.topk(2)
+            _tell_runners_up(asks, nodes, ids.gather(1, best), weights)
+        return nodes
 
     def _quantised(self, logits: Tensor, asks: Sequence[Ask], starts: Sequence[Open]) -> list[Draft]:
         law = sampling.probabilities(logits, [start.sampling for start in starts])
@@ -117,10 +126,26 @@ def _drawn(ask: Ask, start: Open, q: Distribution) -> Draft:
     return ask.chain([draw(q, noise.uniform(start.seed, Purpose.DRAFT, ask.position, len(ask.draft)))], [q])
 
 
+def _tell_runners_up(asks: Sequence[Ask], nodes: Sequence[Draft], ids: Tensor, weights: Tensor) -> None:
+    """Tell of each node that was drawn which token came second.
+
+    Args:
+        ids: [R, 2], the heaviest two.
+        weights: [R, 2], of them.
+    """
+    for ask, node, pair, (first, second) in zip(asks, nodes, ids.tolist(), weights.tolist(), strict=True):
+        if node.tokens:
+            other = pair[1] if pair[0] == node.tokens[0] else pair[0]  # of two that weigh the same either is first
+            ask.tells(other, second / (first + second))
+
+
+def _scaled(logits: Tensor, temperatures: Sequence[float]) -> Tensor:
+    return logits.float() / torch.tensor(temperatures, device=logits.device)[:, None]
+
+
 def _largest(logits: Tensor, temperatures: Sequence[float]) -> list[float]:
     """The largest probability of each row at its temperature; NaN where the row has no law."""
-    scaled = logits.float() / torch.tensor(temperatures, device=logits.device)[:, None]
-    largest: list[float] = scaled.softmax(-1).amax(-1).tolist()
+    largest: list[float] = _scaled(logits, temperatures).softmax(-1).amax(-1).tolist()
     return largest
 
 

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from pilotfish.v1 import peer_pb2 as pilotfish_dot_v1_dot_peer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apilotfish/v1/drafter.proto\x12\x0cpilotfish.v1\x1a\x17pilotfish/v1/peer.proto\"\x14\n\x12\x44rafterInfoRequest\";\n\x13\x44rafterInfoResponse\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.pilotfish.v1.PeerInfo\"6\n\x0c\x44raftRequest\x12&\n\x05items\x18\x01 \x03(\x0b\x32\x17.pilotfish.v1.DraftItem\"\xdf\x01\n\tDraftItem\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12)\n\x04open\x18\x02 \x01(\x0b\x32\x19.pilotfish.v1.DrafterOpenH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.TokenChunkH\x00\x12(\n\x07propose\x18\x04 \x01(\x0b\x32\x15.pilotfish.v1.ProposeH\x00\x12$\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x13.pilotfish.v1.CloseH\x00\x42\x06\n\x04kind\"`\n\x0b\x44rafterOpen\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.SessionStart\x12\x12\n\nspeculator\x18\x02 \x01(\t\x12\x12\n\nis_coupled\x18\x03 \x01(\x08\"\x90\x01\n\x07Propose\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\r\n\x05gamma\x18\x02 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x03 \x01(\r\x12\r\n\x05price\x18\x04 \x01(\x02\x12.\n\x0b\x63\x61libration\x18\x05 \x01(\x0b\x32\x19.pilotfish.v1.Calibration\x12\x12\n\nstep_price\x18\x06 \x01(\x02\",\n\x0b\x43\x61libration\x12\x0e\n\x06offset\x18\x01 \x01(\x02\x12\r\n\x05slope\x18\x02 \x01(\x02\"d\n\rDraftResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.pilotfish.v1.DraftAnswer\x12\'\n\x04load\x18\x02 \x01(\x0b\x32\x19.pilotfish.v1.DrafterLoad\"\xbd\x01\n\x0b\x44raftAnswer\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12-\n\x06opened\x18\x02 \x01(\x0b\x32\x1b.pilotfish.v1.DrafterOpenedH\x00\x12\'\n\x04part\x18\x03 \x01(\x0b\x32\x17.pilotfish.v1.DraftPartH\x00\x12(\n\x07refusal\x18\x04 \x01(\x0b\x32\x15.pilotfish.v1.RefusalH\x00\x42\x06\n\x04kind\"\x0f\n\rDrafterOpened\"\xa4\x01\n\tDraftPart\x12\"\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Draft\x12\x12\n\nfirst_node\x18\x02 \x01(\r\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\x12#\n\x03\x65nd\x18\x04 \x01(\x0e\x32\x16.pilotfish.v1.DraftEnd\x12\x10\n\x08\x64raft_us\x18\x05 \x01(\r\x12\x13\n\x0b\x63onfidences\x18\x06 \x01(\x0c\"[\n\x0b\x44rafterLoad\x12\x10\n\x08start_us\x18\x01 \x01(\r\x12\x10\n\x08token_us\x18\x02 \x01(\r\x12\x12\n\nnum_queued\x18\x03 \x01(\r\x12\x14\n\x0cnum_sessions\x18\x04 \x01(\r*\x99\x01\n\x08\x44raftEnd\x12\x19\n\x15\x44RAFT_END_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44RAFT_END_GAMMA\x10\x01\x12\x16\n\x12\x44RAFT_END_DEADLINE\x10\x02\x12\x16\n\x12\x44RAFT_END_NO_MATCH\x10\x03\x12\x15\n\x11\x44RAFT_END_CONTEXT\x10\x04\x12\x16\n\x12\x44RAFT_END_SURVIVAL\x10\x05\x32\x9c\x01\n\x07\x44rafter\x12K\n\x04Info\x12 .pilotfish.v1.DrafterInfoRequest\x1a!.pilotfish.v1.DrafterInfoResponse\x12\x44\n\x05\x44raft\x12\x1a.pilotfish.v1.DraftRequest\x1a\x1b.pilotfish.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apilotfish/v1/drafter.proto\x12\x0cpilotfish.v1\x1a\x17pilotfish/v1/peer.proto\"\x14\n\x12\x44rafterInfoRequest\";\n\x13\x44rafterInfoResponse\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.pilotfish.v1.PeerInfo\"6\n\x0c\x44raftRequest\x12&\n\x05items\x18\x01 \x03(\x0b\x32\x17.pilotfish.v1.DraftItem\"\xdf\x01\n\tDraftItem\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12)\n\x04open\x18\x02 \x01(\x0b\x32\x19.pilotfish.v1.DrafterOpenH\x00\x12)\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.TokenChunkH\x00\x12(\n\x07propose\x18\x04 \x01(\x0b\x32\x15.pilotfish.v1.ProposeH\x00\x12$\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x13.pilotfish.v1.CloseH\x00\x42\x06\n\x04kind\"`\n\x0b\x44rafterOpen\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.SessionStart\x12\x12\n\nspeculator\x18\x02 \x01(\t\x12\x12\n\nis_coupled\x18\x03 \x01(\x08\"\xbd\x01\n\x07Propose\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\r\n\x05gamma\x18\x02 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x03 \x01(\r\x12\r\n\x05price\x18\x04 \x01(\x02\x12.\n\x0b\x63\x61libration\x18\x05 \x01(\x0b\x32\x19.pilotfish.v1.Calibration\x12\x12\n\nstep_price\x18\x06 \x01(\x02\x12+\n\nside_lines\x18\x07 \x01(\x0b\x32\x17.pilotfish.v1.SideLines\"E\n\tSideLines\x12\x11\n\tnum_lines\x18\x01 \x01(\r\x12\x12\n\nnum_levels\x18\x02 \x01(\r\x12\x11\n\tnum_nodes\x18\x03 \x01(\r\",\n\x0b\x43\x61libration\x12\x0e\n\x06offset\x18\x01 \x01(\x02\x12\r\n\x05slope\x18\x02 \x01(\x02\"d\n\rDraftResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.pilotfish.v1.DraftAnswer\x12\'\n\x04load\x18\x02 \x01(\x0b\x32\x19.pilotfish.v1.DrafterLoad\"\xbd\x01\n\x0b\x44raftAnswer\x12$\n\x06header\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.Header\x12-\n\x06opened\x18\x02 \x01(\x0b\x32\x1b.pilotfish.v1.DrafterOpenedH\x00\x12\'\n\x04part\x18\x03 \x01(\x0b\x32\x17.pilotfish.v1.DraftPartH\x00\x12(\n\x07refusal\x18\x04 \x01(\x0b\x32\x15.pilotfish.v1.RefusalH\x00\x42\x06\n\x04kind\"\x0f\n\rDrafterOpened\"\xa4\x01\n\tDraftPart\x12\"\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Draft\x12\x12\n\nfirst_node\x18\x02 \x01(\r\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\x12#\n\x03\x65nd\x18\x04 \x01(\x0e\x32\x16.pilotfish.v1.DraftEnd\x12\x10\n\x08\x64raft_us\x18\x05 \x01(\r\x12\x13\n\x0b\x63onfidences\x18\x06 \x01(\x0c\"[\n\x0b\x44rafterLoad\x12\x10\n\x08start_us\x18\x01 \x01(\r\x12\x10\n\x08token_us\x18\x02 \x01(\r\x12\x12\n\nnum_queued\x18\x03 \x01(\r\x12\x14\n\x0cnum_sessions\x18\x04 \x01(\r*\x99\x01\n\x08\x44raftEnd\x12\x19\n\x15\x44RAFT_END_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44RAFT_END_GAMMA\x10\x01\x12\x16\n\x12\x44RAFT_END_DEADLINE\x10\x02\x12\x16\n\x12\x44RAFT_END_NO_MATCH\x10\x03\x12\x15\n\x11\x44RAFT_END_CONTEXT\x10\x04\x12\x16\n\x12\x44RAFT_END_SURVIVAL\x10\x05\x32\x9c\x01\n\x07\x44rafter\x12K\n\x04Info\x12 .pilotfish.v1.DrafterInfoRequest\x1a!.pilotfish.v1.DrafterInfoResponse\x12\x44\n\x05\x44raft\x12\x1a.pilotfish.v1.DraftRequest\x1a\x1b.pilotfish.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pilotfish.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTEND']._serialized_start=1297
-  _globals['_DRAFTEND']._serialized_end=1450
+  _globals['_DRAFTEND']._serialized_start=1413
+  _globals['_DRAFTEND']._serialized_end=1566
   _globals['_DRAFTERINFOREQUEST']._serialized_start=69
   _globals['_DRAFTERINFOREQUEST']._serialized_end=89
   _globals['_DRAFTERINFORESPONSE']._serialized_start=91
@@ -45,19 +45,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAFTEROPEN']._serialized_start=434
   _globals['_DRAFTEROPEN']._serialized_end=530
   _globals['_PROPOSE']._serialized_start=533
-  _globals['_PROPOSE']._serialized_end=677
-  _globals['_CALIBRATION']._serialized_start=679
-  _globals['_CALIBRATION']._serialized_end=723
-  _globals['_DRAFTRESPONSE']._serialized_start=725
-  _globals['_DRAFTRESPONSE']._serialized_end=825
-  _globals['_DRAFTANSWER']._serialized_start=828
-  _globals['_DRAFTANSWER']._serialized_end=1017
-  _globals['_DRAFTEROPENED']._serialized_start=1019
-  _globals['_DRAFTEROPENED']._serialized_end=1034
-  _globals['_DRAFTPART']._serialized_start=1037
-  _globals['_DRAFTPART']._serialized_end=1201
-  _globals['_DRAFTERLOAD']._serialized_start=1203
-  _globals['_DRAFTERLOAD']._serialized_end=1294
-  _globals['_DRAFTER']._serialized_start=1453
-  _globals['_DRAFTER']._serialized_end=1609
+  _globals['_PROPOSE']._serialized_end=722
+  _globals['_SIDELINES']._serialized_start=724
+  _globals['_SIDELINES']._serialized_end=793
+  _globals['_CALIBRATION']._serialized_start=795
+  _globals['_CALIBRATION']._serialized_end=839
+  _globals['_DRAFTRESPONSE']._serialized_start=841
+  _globals['_DRAFTRESPONSE']._serialized_end=941
+  _globals['_DRAFTANSWER']._serialized_start=944
+  _globals['_DRAFTANSWER']._serialized_end=1133
+  _globals['_DRAFTEROPENED']._serialized_start=1135
+  _globals['_DRAFTEROPENED']._serialized_end=1150
+  _globals['_DRAFTPART']._serialized_start=1153
+  _globals['_DRAFTPART']._serialized_end=1317
+  _globals['_DRAFTERLOAD']._serialized_start=1319
+  _globals['_DRAFTERLOAD']._serialized_end=1410
+  _globals['_DRAFTER']._serialized_start=1569
+  _globals['_DRAFTER']._serialized_end=1725
 # @@protoc_insertion_point(module_scope)

@@ -64,20 +64,32 @@ class DrafterOpen(_message.Message):
     def __init__(self, start: _Optional[_Union[_peer_pb2.SessionStart, _Mapping]] = ..., speculator: _Optional[str] = ..., is_coupled: _Optional[bool] = ...) -> None: ...
 
 class Propose(_message.Message):
-    __slots__ = ("tokens", "gamma", "deadline_us", "price", "calibration", "step_price")
+    __slots__ = ("tokens", "gamma", "deadline_us", "price", "calibration", "step_price", "side_lines")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
     PRICE_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     STEP_PRICE_FIELD_NUMBER: _ClassVar[int]
+    SIDE_LINES_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     gamma: int
     deadline_us: int
     price: float
     calibration: Calibration
     step_price: float
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., deadline_us: _Optional[int] = ..., price: _Optional[float] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., step_price: _Optional[float] = ...) -> None: ...
+    side_lines: SideLines
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., deadline_us: _Optional[int] = ..., price: _Optional[float] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., step_price: _Optional[float] = ..., side_lines: _Optional[_Union[SideLines, _Mapping]] = ...) -> None: ...
+
+class SideLines(_message.Message):
+    __slots__ = ("num_lines", "num_levels", "num_nodes")
+    NUM_LINES_FIELD_NUMBER: _ClassVar[int]
+    NUM_LEVELS_FIELD_NUMBER: _ClassVar[int]
+    NUM_NODES_FIELD_NUMBER: _ClassVar[int]
+    num_lines: int
+    num_levels: int
+    num_nodes: int
+    def __init__(self, num_lines: _Optional[int] = ..., num_levels: _Optional[int] = ..., num_nodes: _Optional[int] = ...) -> None: ...
 
 class Calibration(_message.Message):
     __slots__ = ("offset", "slope")

@@ -9,7 +9,17 @@ from typing import Final, TypeAlias
 
 from pilotfish.confidence import Calibration, read_confidences, write_confidences
 from pilotfish.errors import InvalidArgument, PilotfishError
-from pilotfish.messages import Close, DraftEnd, DrafterLoad, DraftPart, DraftRequest, Open, Opened, Refusal
+from pilotfish.messages import (
+    Close,
+    DraftEnd,
+    DrafterLoad,
+    DraftPart,
+    DraftRequest,
+    Open,
+    Opened,
+    Refusal,
+    SideLines,
+)
 from pilotfish.v1 import drafter_pb2, peer_pb2
 from pilotfish.wire.drafts import read_draft, write_draft
 from pilotfish.wire.openings import Openings, read_start, write_chunks, write_start
@@ -71,6 +81,7 @@ def _write_propose(request: DraftRequest) -> drafter_pb2.DraftItem:
             price=request.price,
             step_price=request.step_price,
             calibration=_write_calibration(request.calibration),
+            side_lines=None if request.side_lines is None else drafter_pb2.SideLines(**request.side_lines._asdict()),
         ),
     )
 
@@ -153,7 +164,16 @@ class DrafterInbox:
             price=_read_price("price", propose.price),
             step_price=_read_price("step_price", propose.step_price),
             calibration=_read_calibration(propose.calibration) if propose.HasField("calibration") else None,
+            side_lines=self._read_side_lines(propose) if propose.HasField("side_lines") else None,
         )
+
+    def _read_side_lines(self, propose: drafter_pb2.Propose) -> SideLines | None:
+        proto = propose.side_lines
+        num_nodes = propose.gamma + proto.num_lines * (1 + proto.num_nodes)
+        if num_nodes > self.limits.max_nodes:
+            most = f"with the draft's {propose.gamma} they are {num_nodes} nodes; at most {self.limits.max_nodes} here"
+            raise InvalidArgument.of("propose.side_lines", proto.num_lines, most)
+        return SideLines(proto.num_lines, proto.num_levels, proto.num_nodes) if proto.num_lines else None
 
 
 def _read_price(name: str, price: float) -> float:

@@ -13,7 +13,7 @@ from pilotfish.messages import Refusal, ServiceInfo, SessionId, TraceContext
 from pilotfish.v1 import peer_pb2
 
 SESSION_ID_BYTES = 16
-MAX_ROUNDS_AHEAD = 4  # of a session that a verifier holds
+MAX_ROUNDS_AHEAD = 8  # of a session that a verifier holds
 MAX_CHUNK_TOKENS = 8192
 
 Value = TypeVar("Value")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -303,7 +304,7 @@ async def test_drafts_that_are_known_to_be_far_away_are_waited_for(
     verifier.pass_s = 0.002
     drafter: FakeDrafter = await start.drafter(right_for(8, law, 26))
     drafter.delay_s = 0.1
-    tempo = {"draft_deadline_ms": 10.0, "patience_ms": 40.0, "lost_after_s": lost_after_s}
+    tempo: dict[str, Any] = {"draft_deadline_ms": 10.0, "patience_ms": 40.0, "lost_after_s": lost_after_s}
     stack = await start.coordinator([verifier], [drafter], **tempo)
     plain = await stack.complete(max_tokens=60, gamma=0)
     done = await stack.complete(max_tokens=60, gamma=8, include_rounds=True)

@@ -17,7 +17,7 @@ from drafter.settings import DrafterSettings
 from drafter.speculators import Speculator, registry
 from pilotfish import tablefile
 from pilotfish.draft import Draft
-from pilotfish.messages import Close, DraftEnd, DraftPart, Opened, Refusal
+from pilotfish.messages import Close, DraftEnd, DraftPart, Opened, Refusal, SideLines
 from pilotfish.v1 import drafter_pb2, peer_pb2
 from pilotfish.wire import drafter as wire
 from pilotfish.wire.values import read_info
@@ -197,12 +197,13 @@ async def test_tenants_text_never_shows_in_anothers_drafts() -> None:
         assert (others, part.end) == (Draft.EMPTY, DraftEnd.NO_MATCH)
 
 
-async def test_gamma_above_the_cap_is_refused_with_the_cap() -> None:
-    """More levels than the settings allow: refused, and the message says how many are."""
+@pytest.mark.parametrize(("gamma", "side_lines"), [(6, None), (2, SideLines(2, 1, 1))])
+async def test_more_nodes_than_the_cap_are_refused_with_the_cap(gamma: int, side_lines: SideLines | None) -> None:
+    """More levels than the settings allow, or more nodes with the lines beside them: the message says how many are."""
     async with served(DrafterSettings(max_gamma=5)) as drafter, drafter.stream() as stream:
         at = drafter.incarnation
         await stream.open(opening(A, TEXT, incarnation=at))
-        stream.send(request(A, TEXT, 6, incarnation=at))
+        stream.send(request(A, TEXT, gamma, incarnation=at, side_lines=side_lines))
 
         assert "at most 5" in (await stream.answer(Refusal)).message
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from pilotfish.messages import Speculation
+from coordinator.line import Line
+from coordinator.sides import SideLine, Sides
+from pilotfish.messages import Speculation, Verdict
 from tests.coordinator.test_ahead import AheadPolicy, MoodyPolicy
 from tests.end_to_end.stack import RealStack
 from tests.end_to_end.test_table import drafter, num_asked, target
@@ -33,6 +35,31 @@ async def test_text_is_plain(tmp_path: Path, way: str, kind: str, gamma: int, ah
         assert sum(entry.num_committed for entry in done.rounds) == 120
         if kind == "perfect" and way == "greedy":
             assert statistics.num_accepted_tokens == statistics.num_drafted_tokens
+
+
+@pytest.mark.parametrize("num_sides", [0, 4])
+async def test_what_follows_a_correction_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_sides: int
+) -> None:
+    """A drafter that is often wrong and has time foresees some corrections; the ids are those of plain decoding."""
+    taken: list[bool] = []
+    turn = Sides.turn
+
+    def counted(self: Sides, verdict: Verdict, line: Line) -> SideLine | None:
+        side = turn(self, verdict, line)
+        taken.append(side is not None)
+        return side
+
+    monkeypatch.setattr(Sides, "turn", counted)
+    slow = target(tmp_path, pass_us=[[1, 20_000], [64, 20_000]])
+    options: dict[str, Any] = {"speculators": ["model"], "policy": AheadPolicy(3, 3)}
+    async with RealStack(slow, drafter(tmp_path, "noise"), coordinator={"side_lines": num_sides}, **options) as stack:
+        plain = await stack.complete("abc", max_tokens=60, gamma=0, **WAYS["coupled"])
+        done = await stack.complete("abc", max_tokens=60, **WAYS["coupled"])
+        assert done.ids == plain.ids
+        assert num_asked(done) > 0
+        assert any(taken) == (num_sides > 0)
+        assert not all(taken)
 
 
 async def test_copies_lie_ahead_too(tmp_path: Path) -> None:

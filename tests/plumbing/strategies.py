@@ -22,6 +22,7 @@ from pilotfish.messages import (
     Rule,
     Sampling,
     ServiceInfo,
+    SideLines,
     TokenKind,
     TraceContext,
     Verdict,
@@ -168,12 +169,13 @@ requests = st.builds(
     u64,
     u32,
     tokens,
-    st.integers(0, 256),
+    st.integers(0, 200),
     u32,
     traces,
     price=f32.map(abs),
     step_price=f32.map(abs),
     calibration=st.none() | st.builds(Calibration, f32, f32),
+    side_lines=st.none() | st.builds(SideLines, st.integers(1, 8), u32, st.integers(0, 6)),
 )
 refusals = st.builds(
     Refusal,
@@ -303,6 +305,7 @@ any_draft_item = _one_of(
         price=any_f32,
         step_price=any_f32,
         calibration=st.none() | st.builds(drafter_pb2.Calibration, offset=any_f32, slope=any_f32),
+        side_lines=st.none() | st.builds(drafter_pb2.SideLines, num_lines=u32, num_levels=u32, num_nodes=u32),
     ),
     close=st.just(peer_pb2.Close()),
 )

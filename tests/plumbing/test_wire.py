@@ -22,6 +22,7 @@ from pilotfish.messages import (
     Refusal,
     Rule,
     Sampling,
+    SideLines,
     TokenKind,
     Verdict,
     VerifierLoad,
@@ -159,7 +160,8 @@ def test_a_drafter_reads_garbage_as_refusals(items: list[drafter_pb2.DraftItem])
     for value in inbox.read(drafter_pb2.DraftRequest(items=items)):
         match value:
             case DraftRequest():
-                assert value.gamma <= LIMITS.max_nodes
+                aside = value.side_lines or SideLines(0, 0, 0)
+                assert value.gamma + aside.num_lines * (1 + aside.num_nodes) <= LIMITS.max_nodes
                 assert len(value.tokens) <= value.position
                 assert all(token < some.V for token in value.tokens)
                 assert 0.0 <= value.price < math.inf
