@@ -11,6 +11,7 @@ from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, SideLines
 from pilotfish.price import Profile
 
+SIDE_STEP: Final = 0.07  # of a pass: a verdict waits for the step that is under way, so slower ones cost what they gain
 MAX_SIDE_NODES: Final = 4  # below a correction: then the next line is more likely to be wanted than further nodes
 MAX_LEAD: Final = 4  # further rounds of a line at the verifier; as many places are left for lines beside it
 
@@ -52,16 +53,18 @@ def lead(num_nodes: int, profile: Profile, pass_s: float, room: int, num_sides: 
         profile: of the session.
         pass_s: length of a pass; 0: not known.
         room: most nodes that can be used.
-        num_sides: lines that may be drawn beside it, in the time that is left to the drafter.
+        num_sides: lines that may be drawn beside it, where the drafter is fast enough.
     """
     if not num_nodes:
         return NO_LEAD
     away_s = profile.round_trip_s + (num_nodes + 1) * profile.token_s
     num_passes = math.ceil(away_s / pass_s) if pass_s > 0.0 else 1
-    spare_s = profile.round_trip_s + pass_s - (num_nodes + 1) * profile.token_s
-    side_s = (min(num_nodes, MAX_SIDE_NODES) + 1) * profile.token_s
-    num_sides = min(num_sides, max(0, int(spare_s / side_s))) if side_s > 0.0 else num_sides
-    return Lead(num_nodes, max(1, min(num_passes, MAX_LEAD)), room, num_sides)
+    return Lead(
+        num_nodes,
+        max(1, min(num_passes, MAX_LEAD)),
+        room,
+        num_sides if profile.token_s < SIDE_STEP * pass_s else 0,
+    )
 
 
 @dataclass(slots=True)
