@@ -26,6 +26,8 @@ FREE_SHARE: Final = 0.02  # of a pass: a drafter that takes less costs nothing t
 MIN_PRICE: Final = 0.05  # of a position, where the verifier has room: drafts are not quite for nothing
 PACE_WEIGHTS: Final = (2.0, 1.0, 0.5, 0.25)  # of the price, where a target for time per token is to be kept
 AMPLY: Final = 0.7  # of the time a token may take: what must be expected of one that gives way
+NEAR_SHARE: Final = 0.5  # of a pass: a short draft that comes within that is waited for in a session's first round
+LITTLE: Final = 0.3  # saturation under which a few positions cost next to nothing; offers above which one is likely
 PAYS: Final = 1.02  # over plain decoding, from which speculating alone would pay
 
 
@@ -69,11 +71,24 @@ class AdaptivePolicy:
             gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
             return Decision(gamma, reason, is_held=False, price=price)
         gamma = min(EXPLORE_GAMMA, cap.gamma)
+        if _is_new(snapshot, outlook):
+            return Decision(gamma, "explore")
         is_held = outlook.is_drawn  # else tokens would be committed meanwhile, and nothing would be learned
         away = 1e6 * outlook.profile_if_offered(drafter).away_s(gamma) / pass_us if is_held else 0.0
         if snapshot.chance < _explore_share(load, outlook) / (1.0 + away):
             return Decision(gamma, "explore", is_held=is_held)
         return Decision(0, reason)
+
+
+def _is_new(snapshot: Snapshot, outlook: Outlook) -> bool:
+    """Whether no draft of the session was ever seen, and a short one is worth waiting for.
+
+    The plan of before knows nothing of those that begin now; it comes with the first verdict. A session that ran free
+    until then would be two passes further when it has heard of it, and its first draft late.
+    """
+    load, profile = snapshot.verifier, outlook.profile_if_offered(snapshot.drafter)
+    is_near = profile.away_s(EXPLORE_GAMMA) < NEAR_SHARE * load.pass_us / 1e6
+    return not outlook.num_rounds and is_near and load.saturation < LITTLE and outlook.offered > LITTLE
 
 
 class Answer(NamedTuple):

@@ -144,11 +144,12 @@ class Fan(Round):
         if not nodes.tokens:
             return DraftEnd.SURVIVAL if branch.survival.is_over else DraftEnd.NO_MATCH if self._is_alone else None
         above = [-1, *self._main.nodes[: branch.num_above], *branch.nodes][-1]
-        new = branch.tokens[branch.num_above + len(branch.nodes) :]
+        new = tuple(branch.tokens[branch.num_above + len(branch.nodes) :])
+        q = (None,) * (len(new) - len(nodes)) + nodes.q  # before the first of a line beside the main one its runner-up
         first = len(self.draft)
         places = range(first, first + len(new))
         branch.nodes += places
-        self.draft = self.draft.append(Draft(tuple(new), (above, *places[:-1]), (None,) * len(new)))
+        self.draft = self.draft.append(Draft(new, (above, *places[:-1]), q))
         if self._is_drawn(branch) and self._next() is None:
             return DraftEnd.GAMMA
         return None

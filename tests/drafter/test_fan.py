@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from drafter.speculators import Ask
+from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DraftPart, Refusal, SideLines
 from tests.drafter.desk import Clock, Desk, Steps
@@ -158,3 +159,16 @@ async def test_tree_where_a_chain_was_asked_for_is_refused() -> None:
     answers = desk.tell(request(A, TEXT, 5, side_lines=SideLines(2, 3, 2)))
     assert isinstance(answers[-1], Refusal)
     assert "a chain" in answers[-1].message
+
+
+async def test_what_nodes_were_drawn_from_goes_with_them() -> None:
+    """Nodes with q, as nobody asks for beside one another, keep it."""
+    q = Distribution((5, 6), (1, 3))
+
+    class Drawn(Sure):
+        def _draw(self, ask: Ask) -> Draft:
+            return ask.chain([5], [q])
+
+    desk = Desk(Drawn(None))
+    desk.tell(opening(A, TEXT))
+    assert whole(desk.tell(request(A, TEXT, 3, side_lines=SideLines(2, 3, 2)))).q == (q,) * 3

@@ -82,6 +82,22 @@ def test_price_shortens_drafts() -> None:
     assert policy.decide(wishing).gamma > policy.decide(replace(wishing, objective=Objective.THROUGHPUT)).gamma
 
 
+def test_who_begins_among_others_drafts_a_little() -> None:
+    """The plan of before knows nothing of it: one short draft that is waited for, where that costs next to nothing."""
+    plain = replace(IDLE, plan=Plan.plain(8, 0.02))
+    new = replace(snapshot(load=plain), is_alone=False)
+    decision = AdaptivePolicy().decide(new)
+    assert (decision.gamma, decision.reason, decision.is_held, decision.price) == (3, "explore", True, 0.0)
+    assert new.outlook is not None
+    others = [
+        replace(new, outlook=replace(new.outlook, num_rounds=1)),
+        replace(new, outlook=replace(new.outlook, round_trip_s=0.02)),
+        replace(new, outlook=replace(new.outlook, offered=0.1)),
+        replace(new, verifier=replace(plain, saturation=0.9)),
+    ]
+    assert [AdaptivePolicy().decide(other).gamma for other in others] == [0, 0, 0, 0]
+
+
 def test_drafter_that_costs_nothing_is_asked_without_waiting() -> None:
     """A lookup that seldom finds anything is asked every round, and nobody is held for it."""
     decision = AdaptivePolicy().decide(snapshot(0.8, offered=0.02, token_us=0, round_trip_s=0.003))
