@@ -4,6 +4,8 @@ A table model whose passes take as long as they are told to, a drafter behind a 
 drafting). Beside one another: plain decoding, every fixed γ, which waits for each of its drafts, and γ by the price,
 whose drafts lie ahead. The best fixed γ is chosen on other texts than it is compared on. Every text is compared with
 the plain one.
+
+With `--side-lines`: γ by the price with and without the lines beside the likeliest, on the same texts.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.far import models, services
 from benchmarks.price_cells import ratio
+from coordinator.line import MAX_LEAD
 from pilotfish import AsyncClient
 from pilotfish.client import Completion
 from pilotfish.messages import Speculation
@@ -73,15 +77,49 @@ async def compare(arguments: argparse.Namespace, token: float, round_trip: float
     return bool(gain.high >= arguments.least)
 
 
+async def compare_side_lines(arguments: argparse.Namespace, token: float, round_trip: float) -> bool:
+    """Print what the lines beside the likeliest gain for a drafter and a distance; whether they are no loss.
+
+    Raises:
+        AssertionError: a text is another with them.
+    """
+    pass_s = arguments.pass_ms / 1e3
+    rates: dict[int, list[float]] = {0: [], MAX_LEAD: []}
+    with tempfile.TemporaryDirectory() as folder:
+        pair = models(Path(folder), arguments.apart, pass_s * 1e6, token * pass_s * 1e6)
+        async with AsyncExitStack() as stack:
+            clients = {
+                num: await stack.enter_async_context(services(pair, round_trip * pass_s, side_lines=num))
+                for num in rates
+            }
+            for seed in range(arguments.texts):
+                ids = []
+                for num, client in clients.items():
+                    done = await answer(client, BY_PRICE, seed, arguments.tokens)
+                    ids.append(done.ids)
+                    rates[num].append(rate(done, pass_s))
+                if ids[0] != ids[1]:
+                    raise AssertionError(f"seed {seed}: another text with side lines")
+    without, beside = (np.array(values) for values in rates.values())
+    gain = ratio(beside / without)
+    print(
+        f"td {token:g}, round trip {round_trip:g}: without {without.mean():.2f}, with side lines {beside.mean():.2f} "
+        f"tokens a pass length; gain {gain}",
+        flush=True,
+    )
+    return bool(gain.high >= 1.0)
+
+
 FIELDS = ("num_accepted_tokens", "num_drafted_tokens")
 
 
 async def run(arguments: argparse.Namespace) -> int:
     """Print every cell; how many stay below."""
+    cell, least = (compare_side_lines, 1.0) if arguments.side_lines else (compare, arguments.least)
     results = [
-        await compare(arguments, token, round_trip) for token in arguments.token for round_trip in arguments.round_trip
+        await cell(arguments, token, round_trip) for token in arguments.token for round_trip in arguments.round_trip
     ]
-    print(f"below {arguments.least} as a whole: {results.count(False)} of {len(results)}")
+    print(f"below {least} as a whole: {results.count(False)} of {len(results)}")
     return 0
 
 
@@ -94,6 +132,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gammas", type=int, nargs="+", default=[3, 5, 8, 12, 16], help="that wait")
     parser.add_argument("--pass-ms", type=float, default=30.0)
     parser.add_argument("--tokens", type=int, default=300, help="of an answer")
+    parser.add_argument("--side-lines", action="store_true", help="what the lines beside the likeliest gain")
+    parser.add_argument("--texts", type=int, default=8, help="to compare them on")
     parser.add_argument("--least", type=float, default=1.15, help="gain that is asked for")
     return asyncio.run(run(parser.parse_args(arguments)))
 

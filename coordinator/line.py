@@ -11,7 +11,7 @@ from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, SideLines
 from pilotfish.price import Profile
 
-SIDE_STEP: Final = 0.07  # of a pass: a verdict waits for the step that is under way, so slower ones cost what they gain
+SIDE_STEP: Final = 0.04  # of a pass: a verdict waits for the step that is under way, so slower ones cost what they gain
 MAX_SIDE_NODES: Final = 4  # below a correction: then the next line is more likely to be wanted than further nodes
 MAX_LEAD: Final = 4  # further rounds of a line at the verifier; as many places are left for lines beside it
 

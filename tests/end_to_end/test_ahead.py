@@ -51,11 +51,11 @@ async def test_what_follows_a_correction_lies_there(
         return side
 
     monkeypatch.setattr(Sides, "turn", counted)
-    slow = target(tmp_path, pass_us=[[1, 20_000], [64, 20_000]])
+    slow = target(tmp_path, pass_us=[[1, 100_000], [64, 100_000]])
     options: dict[str, Any] = {"speculators": ["model"], "policy": AheadPolicy(3, 3)}
     async with RealStack(slow, drafter(tmp_path, "noise"), coordinator={"side_lines": num_sides}, **options) as stack:
-        plain = await stack.complete("abc", max_tokens=60, gamma=0, **WAYS["coupled"])
-        done = await stack.complete("abc", max_tokens=60, **WAYS["coupled"])
+        plain = await stack.complete("abc", max_tokens=40, gamma=0, **WAYS["coupled"])
+        done = await stack.complete("abc", max_tokens=40, **WAYS["coupled"])
         assert done.ids == plain.ids
         assert num_asked(done) > 0
         assert any(taken) == (num_sides > 0)
