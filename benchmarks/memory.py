@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.prompts import Prompt, of_all_kinds
+from benchmarks.prompts import of_all_kinds
 from pilotfish.cli.local import Local
 from pilotfish.cli.processes import Fleet, free_port
 from pilotfish.cli.up import running, unseen
 from pilotfish.client import AsyncClient
 from pilotfish.messages import Speculation
+from pilotfish.request import Prompt
+from pilotfish.tokenizer import load_tokenizer
 
 NUM_SAMPLES = 5  # over the run, the first after the warm-up
 # Half as many requests come before the first sample. Memory rises while passes of new shapes are met (kernels are kept
@@ -24,6 +26,7 @@ WARM_UP_SHARE = 2
 USED = "pilotfish_kv_pages_used"
 SESSIONS = "pilotfish_sessions"
 IDLE_TIMEOUT_S = 10.0
+TABLE_IDS = 8  # of a prompt for a table model
 KV_MEMORY_MB = 128  # a pool is resident from where it was used first, so it must be small enough for the warm-up
 
 
@@ -41,9 +44,9 @@ def run(model: str, dtype: str, count: int, concurrency: int, max_tokens: int, o
     settings = {role: {"metrics_port": str(port)} for role, port in ports.items()}
     settings["verifier"]["kv_memory_mb"] = str(KV_MEMORY_MB)
     local = Local(model, dtype=dtype, port=0, threads=1, settings=settings)
-    prompts = of_all_kinds(40, is_held_out=None)
+    ask = _asks(model)
     with running(local, unseen) as fleet:
-        samples = asyncio.run(_load(fleet, prompts, count, concurrency, max_tokens))
+        samples = asyncio.run(_load(fleet, ask, count, concurrency, max_tokens))
         left = _wait_until_idle(ports["verifier"])
     first, last = samples[0], samples[-1]
     head = ("requests", *first.resident_mb)
@@ -58,7 +61,18 @@ def run(model: str, dtype: str, count: int, concurrency: int, max_tokens: int, o
     return not any(left.values())
 
 
-async def _load(fleet: Fleet, prompts: Sequence[Prompt], count: int, concurrency: int, max_tokens: int) -> list[Sample]:
+def _asks(model: str) -> Callable[[int], Prompt]:
+    """The prompt of each request, no two of which are the same: texts of all kinds, ids where the target is a table."""
+    if model.startswith("table:"):
+        size = len(load_tokenizer(model).vocabulary)
+        return lambda index: [index // size**place % size for place in range(TABLE_IDS)]
+    prompts = of_all_kinds(40, is_held_out=None)
+    return lambda index: [{"role": "user", "content": f"{prompts[index % len(prompts)].text}\n({index})"}]
+
+
+async def _load(
+    fleet: Fleet, ask: Callable[[int], Prompt], count: int, concurrency: int, max_tokens: int
+) -> list[Sample]:
     slots = asyncio.Semaphore(concurrency)
     samples: list[Sample] = []
     async with AsyncClient(fleet.address("coordinator")) as client:
@@ -66,9 +80,7 @@ async def _load(fleet: Fleet, prompts: Sequence[Prompt], count: int, concurrency
         async def one(index: int) -> None:
             async with slots:
                 speculation = Speculation(is_off=index % 4 == 3)
-                text = f"{prompts[index % len(prompts)].text}\n({index})"  # its own end: no whole prompt comes twice
-                chat = [{"role": "user", "content": text}]
-                await client.complete(chat, max_tokens=max_tokens, temperature=0.0, speculation=speculation)
+                await client.complete(ask(index), max_tokens=max_tokens, temperature=0.0, speculation=speculation)
 
         warm_up = max(1, count // WARM_UP_SHARE)
         marks = [warm_up + count * step // (NUM_SAMPLES - 1) for step in range(NUM_SAMPLES)]

@@ -8,6 +8,7 @@ import pytest
 
 from pilotfish.draft import Draft
 from pilotfish.messages import TokenKind
+from pilotfish.wire.values import MAX_ROUNDS_AHEAD
 from tests.verifier.bench import INCARNATION, NUM_IDS, Bench, BenchSession, greedy, random_table
 
 PROMPT = [1, 2, 3]
@@ -310,7 +311,7 @@ def test_a_draft_ahead_of_the_bonus_is_used_by_its_tail() -> None:
 def test_drafts_ahead_are_bounded() -> None:
     """More rounds ahead than are held are dropped and counted."""
     bench, session = opened()
-    for round_ in range(6):
+    for round_ in range(MAX_ROUNDS_AHEAD + 2):
         session.work(TEXT[4:6], position=3, round_=round_ + 1, assumes=tuple(TEXT[:4]))
     bench.settle()
     assert bench.record.drops == {"ahead_full": 2}
