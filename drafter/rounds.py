@@ -102,7 +102,9 @@ class Fan(Round):
             return DraftEnd.GAMMA
         if branch is self._main and branch.survival.is_over:
             return DraftEnd.SURVIVAL
-        num_levels, request = self._until - len(branch.tokens), self.request
+        request = self.request
+        # Of the likeliest line all that is left: a speculator that answers in one step knows no pieces.
+        num_levels = (request.gamma if branch is self._main else self._until) - len(branch.tokens)
         sight = Sight(request.position + len(branch.tokens), 0, self.elapsed_us(now_s))
         draft = Draft.chain(branch.tokens)
         return self.rule(sight) or Ask(

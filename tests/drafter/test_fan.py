@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from drafter.speculators import Ask
+from drafter.speculators.ngram import NgramSpeculator
 from pilotfish.distribution import Distribution
 from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DraftPart, Refusal, SideLines
@@ -130,6 +131,17 @@ async def test_without_runners_up_there_is_the_draft_alone() -> None:
         assert isinstance(parts[-1], DraftPart)
         assert parts[-1].end is DraftEnd.GAMMA
     assert drafts[0] == drafts[1]
+
+
+async def test_one_that_answers_in_one_step_is_asked_for_the_whole_line() -> None:
+    """A lookup goes on in what it copies; asked piece by piece it would begin again each time."""
+    text = [*range(1, 10), 1, 2, 3]
+    drafts = []
+    for side_lines in (None, SideLines(4, 3, 2)):
+        desk = Desk(NgramSpeculator())
+        desk.tell(opening(A, text))
+        drafts.append(whole(desk.tell(request(A, text, 9, side_lines=side_lines))))
+    assert drafts[0] == drafts[1] == Draft.chain((4, 5, 6, 7, 8, 9, 1, 2, 3))
 
 
 async def test_deadline_ends_the_lines_beside_it_too() -> None:
