@@ -67,28 +67,26 @@ class AdaptivePolicy:
         drafter, load = snapshot.drafter, snapshot.verifier
         price = max(MIN_PRICE, load.saturation if math.isinf(plan.price) else plan.price)
         pass_us = load.pass_us or 1
-        if drafter.start_us + drafter.token_us * cap.gamma <= FREE_SHARE * pass_us:
+        if drafter.draft_us(cap.gamma) <= FREE_SHARE * pass_us:
             gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
             return Decision(gamma, reason, is_held=False, price=price)
         gamma = min(EXPLORE_GAMMA, cap.gamma)
-        if _is_new(snapshot, outlook):
+        away = (1e6 * outlook.round_trip_s + drafter.draft_us(gamma)) / pass_us  # in passes
+        if _is_new(load, outlook) and away < NEAR_SHARE:
             return Decision(gamma, "explore")
         is_held = outlook.is_drawn  # else tokens would be committed meanwhile, and nothing would be learned
-        away = 1e6 * outlook.profile_if_offered(drafter).away_s(gamma) / pass_us if is_held else 0.0
-        if snapshot.chance < _explore_share(load, outlook) / (1.0 + away):
+        if snapshot.chance < _explore_share(load, outlook) / (1.0 + away * is_held):
             return Decision(gamma, "explore", is_held=is_held)
         return Decision(0, reason)
 
 
-def _is_new(snapshot: Snapshot, outlook: Outlook) -> bool:
-    """Whether no draft of the session was ever seen, and a short one is worth waiting for.
+def _is_new(load: VerifierLoad, outlook: Outlook) -> bool:
+    """Whether no draft of the session was ever seen, and a short one that is near is worth waiting for.
 
     The plan of before knows nothing of those that begin now; it comes with the first verdict. A session that ran free
     until then would be two passes further when it has heard of it, and its first draft late.
     """
-    load, profile = snapshot.verifier, outlook.profile_if_offered(snapshot.drafter)
-    is_near = profile.away_s(EXPLORE_GAMMA) < NEAR_SHARE * load.pass_us / 1e6
-    return not outlook.num_rounds and is_near and load.saturation < LITTLE and outlook.offered > LITTLE
+    return not outlook.num_rounds and load.saturation < LITTLE and outlook.offered > LITTLE
 
 
 class Answer(NamedTuple):

@@ -70,8 +70,7 @@ class Drafting:
 
     def away_s(self, gamma: int) -> float:
         """From a verdict until a draft of γ nodes is at the verifier, as far as that is known; 0: nobody measures."""
-        load = self.load
-        return 0.0 if self.meter is None else self.meter.away_s + (load.start_us + gamma * load.token_us) / 1e6
+        return 0.0 if self.meter is None else self.meter.away_s + self.load.draft_us(gamma) / 1e6
 
     @property
     def num_draftable(self) -> int:

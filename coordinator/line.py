@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, SideLines
 from pilotfish.price import Profile
+from pilotfish.wire.values import MAX_ROUNDS_AHEAD
 
 SIDE_STEP: Final = 0.04  # of a pass: a verdict waits for the step that is under way, so slower ones cost what they gain
 MAX_SIDE_NODES: Final = 4  # below a correction: then the next line is more likely to be wanted than further nodes
-MAX_LEAD: Final = 4  # further rounds of a line at the verifier; as many places are left for lines beside it
+MAX_LEAD: Final = MAX_ROUNDS_AHEAD // 2  # rounds of a line at the verifier; the other places are for lines beside it
 
 
 class Lead(NamedTuple):
@@ -28,6 +29,11 @@ class Lead(NamedTuple):
         """Nodes to ask for where the next round has γ: before those of each further round comes a guessed bonus."""
         return max(gamma, min(gamma + self.num_rounds * (self.num_nodes + 1), self.room))
 
+    @property
+    def num_side_nodes(self) -> int:
+        """Of a line beside it, its first token aside."""
+        return min(self.num_nodes, MAX_SIDE_NODES)
+
     def side_lines(self, gamma: int, max_nodes: int) -> SideLines | None:
         """Lines to ask for beside it: below the nodes of the next round and the guess of its bonus.
 
@@ -35,9 +41,8 @@ class Lead(NamedTuple):
             gamma: of the next round.
             max_nodes: that the drafter draws for a request, the line's own included.
         """
-        num_nodes = min(self.num_nodes, MAX_SIDE_NODES)
-        num_lines = min(self.num_sides, (max_nodes - self.num_levels(gamma)) // (num_nodes + 1))
-        return SideLines(num_lines, gamma + 1, num_nodes) if num_lines > 0 else None
+        num_lines = min(self.num_sides, (max_nodes - self.num_levels(gamma)) // (self.num_side_nodes + 1))
+        return SideLines(num_lines, gamma + 1, self.num_side_nodes) if num_lines > 0 else None
 
 
 NO_LEAD = Lead(0)
@@ -82,7 +87,6 @@ class Line:
     cut_until: int  # where the next round begins that is not cut yet
     asked_until: int  # the drafter draws so far
     tokens: list[int] = field(default_factory=list)
-    is_asked: bool = True  # some of it was asked for; else it is what was drawn beside another line
     is_ended: bool = False  # no more nodes come of what was asked for
     is_stopped: bool = False  # no more are wanted: what was cut is verified, then a new line begins
     drafter_end: DraftEnd | None = None  # why no more come
@@ -91,6 +95,11 @@ class Line:
     def end(self) -> int:
         """Position of the next node."""
         return self.position + len(self.tokens)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether some of it was asked for; else it is what was drawn beside another line."""
+        return self.asked_until > self.position
 
     def between(self, start: int, end: int) -> tuple[int, ...]:
         """The nodes at these positions, as far as there are any."""

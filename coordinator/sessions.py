@@ -63,9 +63,8 @@ class Tempo:
     """How long the services wait for one another, and how far a verifier may go alone."""
 
     grant: int  # tokens a verifier may commit without hearing again, beyond those of a round's draft
-    patience_us: int  # how long a speculating session is held out of passes for a draft, while it is not known how long
-    # they take; then for twice that
-    most_patience_us: int  # for which it is held however far away its drafts are
+    patience_us: int  # how long a speculating session is held for a draft while it is not known how long they take
+    most_patience_us: int  # how long it is held for twice of what they take
     deadline_us: int  # how long a drafter may draw
     silent_after_s: float = 2.0  # a drafter that has not answered by then is given up, for another or none
 
@@ -311,7 +310,7 @@ class DrafterSession:
             trace: of the round.
             goes_on: nodes that still come of the requests before are of use too.
             worth: what nodes must be worth to be drawn.
-            side_lines: to be drawn after them.
+            side_lines: to be drawn beside them.
         """
         position = self._committed.position
         if not goes_on:

@@ -97,7 +97,7 @@ class CoordinatorSettings(ServiceSettings, prefix="PILOTFISH_COORDINATOR_"):
         "waits for the verdict before it goes on",
     )
     side_lines: Annotated[int, Field(ge=0, le=MAX_LEAD)] = Field(
-        4,
+        MAX_LEAD,
         description="where drafts lie ahead the drafter also draws what would follow so many likely corrections; the "
         "sessions of a drafter share them: one that serves more draws none",
     )

@@ -8,7 +8,7 @@ from itertools import count
 from typing import NamedTuple
 
 from coordinator.drafting import Drafting
-from coordinator.line import MAX_SIDE_NODES, NO_LEAD, Lead, Line
+from coordinator.line import NO_LEAD, Lead, Line
 from coordinator.policy import Decision
 from coordinator.record import Record, RoundUnderway
 from coordinator.sessions import ANYTHING, Committed, Worth
@@ -93,11 +93,11 @@ class Underway:
             line.cut_until = self._committed.position + gamma + 1
         num_levels = start.lead.num_levels(self.current.gamma)
         if self._committed.position + num_levels > line.asked_until or line.is_ended:
+            is_asked = line.is_asked
             line.is_ended, line.asked_until = False, self._committed.position + num_levels
             side_lines = start.lead.side_lines(self.current.gamma, self._drafting.max_nodes)
             number, trace = next(self._numbers), self.current.trace
-            self._drafting.ask(number, num_levels, trace, goes_on=line.is_asked, side_lines=side_lines)
-            line.is_asked = True
+            self._drafting.ask(number, num_levels, trace, goes_on=is_asked, side_lines=side_lines)
         self._cut()
         if self._drafting.session is None:
             self.end_draft()
@@ -237,7 +237,8 @@ class Underway:
         """Send the side lines that have come, as rounds that lie ahead below a correction."""
         if line.is_stopped or self._line is not line:
             return
-        for side in self._sides.unsent(min(line.lead.num_nodes, MAX_SIDE_NODES)):
+        self._pass_sides_by(self._committed.position)  # some came when the verdict was out
+        for side in self._sides.unsent(line.lead.num_side_nodes):
             first, *nodes = side.tokens
             side.round = self._round(self._start, len(nodes), side.start + 1)
             assumed = (*line.between(self._committed.position, side.start), first)
@@ -309,8 +310,7 @@ class Underway:
             if side is not None:
                 self._turn(side, line, end)
             return
-        for passed in self._sides.pass_by(end):
-            self._drop_side(passed)
+        self._pass_sides_by(end)
         if current is None or current.is_complete:
             is_own = current is None or current.number == verdict.round
             if is_own and not line.knows(end):
@@ -323,7 +323,7 @@ class Underway:
         """Go on with a side line where a verdict left the main one; what was sent of it lies at the verifier."""
         nodes, round_ = side.tokens[end - side.start :], side.round
         if nodes:
-            self._line = Line(end, line.lead, cut_until=end, asked_until=end, tokens=nodes, is_asked=False)
+            self._line = Line(end, line.lead, cut_until=end, asked_until=end, tokens=nodes)
             if round_ is not None and round_.position == end:
                 self._line.cut_until = end + round_.gamma + 1
                 self._ahead.append(round_)
@@ -370,6 +370,10 @@ class Underway:
         self._line = None
         sides, self._sides = self._sides, Sides()
         for side in sides.lines:
+            self._drop_side(side)
+
+    def _pass_sides_by(self, position: int) -> None:
+        for side in self._sides.pass_by(position):
             self._drop_side(side)
 
     def _drop_side(self, side: SideLine) -> None:

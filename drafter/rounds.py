@@ -143,8 +143,16 @@ class Fan(Round):
         branch.is_over = not nodes.tokens
         if branch is self._main:
             _check(branch.survival, Draft.chain(branch.tokens))
-        if not nodes.tokens:
-            return DraftEnd.SURVIVAL if branch.survival.is_over else DraftEnd.NO_MATCH if self._is_alone else None
+        if nodes.tokens:
+            self._append(branch, nodes)
+        elif branch.survival.is_over:
+            return DraftEnd.SURVIVAL
+        if not self._is_drawn(branch) or self._next() is not None:
+            return None
+        return DraftEnd.NO_MATCH if self._main.is_over and not self._sides else DraftEnd.GAMMA
+
+    def _append(self, branch: Branch, nodes: Draft) -> None:
+        """Hang the last nodes of a branch into the draft."""
         above = [-1, *self._main.nodes[: branch.num_above], *branch.nodes][-1]
         new = tuple(branch.tokens[branch.num_above + len(branch.nodes) :])
         q = (None,) * (len(new) - len(nodes)) + nodes.q  # before the first of a line beside the main one its runner-up
@@ -152,14 +160,6 @@ class Fan(Round):
         places = range(first, first + len(new))
         branch.nodes += places
         self.draft = self.draft.append(Draft(new, (above, *places[:-1]), q))
-        if self._is_drawn(branch) and self._next() is None:
-            return DraftEnd.GAMMA
-        return None
-
-    @property
-    def _is_alone(self) -> bool:
-        """Whether nothing hangs beside the likeliest line, nor will."""
-        return not self._sides and not likeliest_asides(self._main, self._wanted)
 
     def confidences_from(self, first_node: int) -> tuple[float, ...]:
         return super().confidences_from(first_node) if not self._sides else ()
@@ -199,9 +199,9 @@ class Rounds:
         round_ = self._rounds.pop(session, None)
         if round_ is not None:
             self._keep(round_)
-        lines = [line.below(tokens) for line in self._lines.pop(session, ())]
-        if any(line.tokens for line in lines):
-            self._lines[session] = [line for line in lines if line.tokens]
+        below = [line.below(tokens) for line in self._lines.pop(session, ())]
+        if lines := [line for line in below if line.tokens]:
+            self._lines[session] = lines
         if tokens:
             self._speculator.observe(session, tokens)
 
@@ -269,7 +269,8 @@ class Rounds:
             if nodes is None:
                 continue
             round_ = self._rounds[ask.session]
-            if ask.draft.append(nodes).num_levels > ask.draft.num_levels + ask.num_levels:
+            most = ask.draft.num_levels + ask.num_levels
+            if len(nodes) > ask.num_levels and ask.draft.append(nodes).num_levels > most:
                 raise SpeculatorError(f"asked for {ask.num_levels} levels more, got {len(nodes)} nodes: {nodes}")
             end = round_.take(nodes, now_s)
             parts.append(self._part(round_, len(nodes), end, now_s))

@@ -196,7 +196,7 @@ class DraftRequest:
     price: float = 0.0  # tokens: the draft ends before a node that would survive with a smaller probability
     step_price: float = 0.0  # tokens: and before a further step below one that survives with less than both together
     calibration: Calibration | None = None  # None: not known, so nothing is weighed against the price
-    side_lines: SideLines | None = None  # to be drawn after the draft; None: none
+    side_lines: SideLines | None = None  # to be drawn beside the draft; None: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +251,10 @@ class DrafterLoad:
     token_us: int = 0
     num_queued: int = 0
     num_sessions: int = 0
+
+    def draft_us(self, gamma: int) -> int:
+        """t(gamma)."""
+        return self.start_us + gamma * self.token_us
 
 
 @dataclass(frozen=True, slots=True)

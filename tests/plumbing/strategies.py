@@ -161,21 +161,32 @@ def opens(draw: Any, *, at_verifier: bool) -> Open:
 
 
 closes = st.builds(Close, sessions, u64, traces)
-requests = st.builds(
-    DraftRequest,
-    sessions,
-    u64,
-    st.integers(6, 2**64 - 1),
-    u64,
-    u32,
-    tokens,
-    st.integers(0, 200),
-    u32,
-    traces,
-    price=f32.map(abs),
-    step_price=f32.map(abs),
-    calibration=st.none() | st.builds(Calibration, f32, f32),
-    side_lines=st.none() | st.builds(SideLines, st.integers(1, 8), u32, st.integers(0, 6)),
+
+
+def _requests(
+    gammas: st.SearchStrategy[int], side_lines: st.SearchStrategy[SideLines | None]
+) -> st.SearchStrategy[DraftRequest]:
+    return st.builds(
+        DraftRequest,
+        sessions,
+        u64,
+        st.integers(6, 2**64 - 1),
+        u64,
+        u32,
+        tokens,
+        gammas,
+        u32,
+        traces,
+        price=f32.map(abs),
+        step_price=f32.map(abs),
+        calibration=st.none() | st.builds(Calibration, f32, f32),
+        side_lines=side_lines,
+    )
+
+
+# with side lines no more than 256 nodes in all
+requests = _requests(st.integers(0, 256), st.none()) | _requests(
+    st.integers(0, 200), st.builds(SideLines, st.integers(1, 8), u32, st.integers(0, 6))
 )
 refusals = st.builds(
     Refusal,
