@@ -37,12 +37,13 @@ class News(Enum):
     CUT = "cut"  # the stream broke; the sessions there may still be alive
     BACK = "back"  # a new stream to the same incarnation: the sessions there are alive
     LOST = "lost"  # it has restarted, or stays away: the sessions there are gone
+    QUIET = "quiet"  # nothing was heard of anybody for long
 
 
 class PeerNews(NamedTuple):
     """Tells a request what became of a peer it has a session at."""
 
-    session: SessionId
+    session: SessionId  # empty: of all its peers
     news: News
 
 
@@ -55,12 +56,20 @@ class Inbox:
     Nodes are what there is most of, and what the verifier waits for: they do not wait for the request's task.
     """
 
-    __slots__ = ("_events", "_forward", "_waiter")
+    __slots__ = ("_alarm", "_events", "_forward", "_has_heard", "_quiet_s", "_waiter")
 
-    def __init__(self, forward: Callable[[DraftPart], None]) -> None:
+    def __init__(self, forward: Callable[[DraftPart], None], quiet_s: float) -> None:
+        """Have nothing yet.
+
+        Args:
+            quiet_s: that is news as well: the reader waits, and for so long, or up to twice that, nothing came.
+        """
         self._forward = forward
+        self._quiet_s = quiet_s
         self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._has_heard = False  # since the alarm was set
 
     def put(self, event: Any) -> None:
         """Take an event."""
@@ -68,15 +77,35 @@ class Inbox:
             self._forward(event.value)
             return
         self._events.append(event)
+        self._has_heard = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def get(self) -> Event:
         """The next event. For one reader."""
         while not self._events:
-            self._waiter = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            if self._alarm is None:
+                self._set_alarm(loop)
+            self._waiter = loop.create_future()
             await self._waiter
         return self._events.popleft()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One alarm goes off now and then, instead of one for every event that is waited for."""
+        self._has_heard = False
+        self._alarm = loop.call_later(self._quiet_s, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        is_waited_for = self._waiter is not None and not self._waiter.done()
+        if is_waited_for and not self._has_heard:
+            self.put(PeerNews(b"", News.QUIET))
+        self._set_alarm(loop)
 
 
 @dataclass(frozen=True, slots=True)

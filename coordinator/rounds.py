@@ -52,7 +52,7 @@ class RoundLoop:
         self._admitted = admitted
         self._means = means
         self._record = record
-        inbox = self._inbox = Inbox(self._forward)
+        inbox = self._inbox = Inbox(self._forward, means.tempo.quiet_s)
         committed = self._committed = Committed(admitted.prompt, admitted.request.output_so_far)
         self._answer = Answer(admitted, means.vocabulary, committed, record)
         roster, tempo = means.roster, means.tempo
@@ -303,8 +303,10 @@ class RoundLoop:
             self._underway.forget()
 
     async def _hear(self, news: PeerNews) -> None:
-        """The stream to a peer broke, or came back."""
-        if self._drafting.is_of(news.session):
+        """The stream to a peer broke, or came back, or nobody has said anything for long."""
+        if news.news is News.QUIET:
+            self._go_on_anew("quiet")  # whatever is amiss: a grant is never wrong, and a round can be spared
+        elif self._drafting.is_of(news.session):
             self._drafting.lose("drafter_lost")
             self._underway.end_draft()
         elif self._verifying.is_of(news.session):
@@ -312,13 +314,18 @@ class RoundLoop:
                 await self._reopen("verifier_lost")
             elif news.news is News.BACK:
                 # Nobody knows what arrived. An item on a new stream brings the verdicts that were lost with the old.
-                self._record.drop("stream_cut")
-                self._underway.forget()
-                self._underway.renew()
+                self._go_on_anew("stream_cut")
+
+    def _go_on_anew(self, cause: str) -> None:
+        """Count nothing that was sent as arrived, and let the verifier run free."""
+        self._record.drop(cause)
+        self._underway.forget()
+        self._underway.renew()
 
     def close(self) -> None:
         """Free what the services hold for this request, however it ended; once is enough."""
         kept = self._record.kept
+        self._inbox.close()
         self._drafting.close(kept)
         self._verifying.close(kept)
         self._underway.close()

@@ -68,6 +68,11 @@ class Tempo:
     deadline_us: int  # how long a drafter may draw
     silent_after_s: float = 2.0  # a drafter that has not answered by then is given up, for another or none
 
+    @property
+    def quiet_s(self) -> float:
+        """Without a verdict for so long, a verifier is told to go on: longer than any session is held."""
+        return 2.0 * max(self.silent_after_s, self.most_patience_us / 1e6)
+
 
 class VerifierSession:
     """The session at a verifier.

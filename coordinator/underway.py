@@ -307,6 +307,10 @@ class Underway:
         if not line.holds(verdict.position, verdict.tokens):
             side = self._sides.turn(verdict, line)
             self._miss()
+            num_assumed = 0 if current is None else max(0, current.position - verdict.position)
+            if current is not None and not line.holds(verdict.position, verdict.tokens[:num_assumed]):
+                self._drop(current, "assumption")  # it lay ahead there: no verdict will ever say what became of it
+                self.current = None
             if side is not None:
                 self._turn(side, line, end)
             return

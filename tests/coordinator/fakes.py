@@ -139,6 +139,7 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.pass_s = 0.0
         self.patience = 1  # times longer than it is told
         self.is_lockstep = False  # commits once for every item, however much is granted
+        self.puts_off: Callable[[], bool] = lambda: False  # whether a draft that could ride in a pass does not
         self._is_scheduled = False
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -301,10 +302,12 @@ class FakeSession:
             if work.is_complete and (reused is None or not reused[0].tokens):
                 self.draft, self.over = None, work
                 reused = None
-        if work is not None and reused is not None and reused[0].tokens:
+        may_run_free = not self.is_held and len(self.tokens) < self.free_until
+        rides = not may_run_free or not self.owner.puts_off()
+        if work is not None and reused is not None and reused[0].tokens and rides:
             self.check(work, *reused)
             return True
-        if not self.is_held and len(self.tokens) < self.free_until:
+        if may_run_free:
             self.commit([self.next()], self.over)
             return True
         if self.over is not None:
@@ -340,6 +343,10 @@ class FakeSession:
                 tokens, finish = tokens[: index + 1], FinishReason.STOP
                 break
         self.tokens += tokens
+        if not draft.tokens and self.draft is not None and self.draft.is_complete:
+            left = self.nodes.after(self.tokens[self.base(self.draft) :])
+            if left is None or not left[0].tokens:  # the grant went past it
+                work, self.draft = self.draft, None
         self.sort()
         if finish is None and len(self.tokens) >= limit:
             finish = FinishReason.LENGTH

@@ -44,12 +44,15 @@ class AheadPolicy:
 class MoodyPolicy(AheadPolicy):
     """Any γ, any number of nodes ahead, held or not, and now and then none at all: anew for every round."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, max_gamma: int = 5, is_held: bool = True) -> None:
         super().__init__(1, 0)
         self.source = random.Random(seed)
+        self.max_gamma = max_gamma
+        self.passes = (1, 1, 2) if is_held else (2,)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        self.choice = Choice(self.source.randrange(1, 6), self.source.choice((1, 1, 2)), self.source.randrange(5))
+        gamma, ahead = self.source.randrange(self.max_gamma) + 1, self.source.randrange(self.max_gamma)
+        self.choice = Choice(gamma, self.source.choice(self.passes), ahead)
         if self.source.random() < 0.1:
             return Decision(0, "saturation")
         return super().decide(snapshot)
@@ -136,6 +139,20 @@ async def test_any_mood(start: Start, seed: int) -> None:
     assert done.ids == truth(150)
     assert sum(entry.num_committed for entry in done.rounds) == 150
     assert done.statistics.num_drafted_tokens == sum(entry.num_drafted for entry in done.rounds)
+    await until(lambda: not verifier.sessions and not drafter.sessions)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_drafts_that_are_put_off(start: Start, seed: int) -> None:
+    """A verifier may go past a draft by its grant, and then past what the next one assumes: nobody waits for that."""
+    stack, verifier, drafter = await three(start, MoodyPolicy(seed, max_gamma=2, is_held=False), moody_drafter(seed))
+    source = random.Random(seed)
+    verifier.puts_off = lambda: source.random() < 0.7
+    verifier.patience, verifier.pass_s = 1, 0.001
+    done = await asyncio.wait_for(stack.complete(max_tokens=150, include_rounds=True), timeout=30)
+    assert done.ids == truth(150)
+    assert sum(entry.num_committed for entry in done.rounds) == 150
+    assert "quiet" not in done.statistics.num_dropped_by_cause
     await until(lambda: not verifier.sessions and not drafter.sessions)
 
 

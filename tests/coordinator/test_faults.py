@@ -428,3 +428,23 @@ async def test_errors_are_ours(start: Start) -> None:
     verifier.refuse_opens = PilotfishError("something of the verifier's own")
     with pytest.raises(PilotfishError, match="something of the verifier's own"):
         await stack.complete()
+
+
+async def test_a_verdict_that_is_lost_in_silence(start: Start) -> None:
+    """A verifier that says nothing more, though its stream is open, is told to go on; nobody waits for the lease."""
+    stack, verifier, _ = await three(start, lost_after_s=0.1, patience_ms=50.0, draft_deadline_ms=40.0)
+    plain = await stack.complete(max_tokens=40, gamma=0)
+    num_lost = 0
+
+    def lose(answers: list[Any]) -> list[Any]:
+        nonlocal num_lost
+        if verifier.num_streams == 1 and sum(session.num_verdicts for session in verifier.sessions.values()) > 3:
+            num_lost += 1
+            return [] if num_lost < 3 else answers
+        return answers
+
+    verifier.mangle, verifier.patience = lose, 1000
+    done = await asyncio.wait_for(stack.complete(max_tokens=40, gamma=3), timeout=10)
+    assert done.ids == plain.ids
+    assert num_lost >= 3
+    assert done.statistics.num_dropped_by_cause["quiet"] >= 1
