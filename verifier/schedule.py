@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from verifier.sessions import SessionKey
-from verifier.tempo import Due, Ready, wait_until
+from verifier.tempo import PROMPT_WAITS, Due, Ready, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,9 @@ class StartRule(Protocol):
 class StartByWorth:
     """Everything that is ready, held back for drafts that are due while that earns more than it costs.
 
-    `verifier.tempo` says when it does. A prompt never waits; nor does a session that is alone, since nothing else is
-    due then; and nobody waits longer than `max_wait_s`.
+    `verifier.tempo` says when it does. A session that is alone never waits, since nothing else is due then; nobody
+    waits longer than `max_wait_s`; and a prompt only for drafts that are near, and not past the time when it is to be
+    read: a pass that it started alone would have all the others stand by.
     """
 
     max_wait_s: float
@@ -156,13 +157,20 @@ class StartByWorth:
         ready = [candidate for candidate in moment.candidates if candidate.has_work]
         if not ready:
             return inf
-        last_s = moment.ready_since_s + self.max_wait_s
-        if moment.now_s >= last_s or any(candidate.num_backlog for candidate in ready):
+        last_s = self._last_s(moment, [candidate for candidate in ready if candidate.num_backlog])
+        if moment.now_s >= last_s:
             return moment.now_s
         tokens = sum(1.0 if candidate.is_free else candidate.tokens_per_draft for candidate in ready)
         positions = sum(1 + candidate.num_nodes for candidate in ready)
         until_s = wait_until(moment.now_s, Ready(tokens, positions), self._due(moment, last_s), moment.pass_s)
         return moment.now_s if until_s is None else until_s
+
+    def _last_s(self, moment: Moment, prompts: Sequence[Candidate]) -> float:
+        """When it starts at the latest."""
+        if not prompts:
+            return moment.ready_since_s + self.max_wait_s
+        wait_s = min(self.max_wait_s, PROMPT_WAITS * moment.pass_s)
+        return min(moment.ready_since_s + wait_s, *(prompt.first_by_s - moment.pass_s for prompt in prompts))
 
     def _due(self, moment: Moment, last_s: float) -> list[Due]:
         """Drafts that can be waited for at all."""

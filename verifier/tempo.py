@@ -6,7 +6,8 @@ are ready, and those who are waited for, the time until then. So a pass is held 
     (their tokens) × (length of a pass)  >  (their tokens + ready tokens) × (time until the last of them is due).
 
 No clock tick is needed: sessions of one round-trip time fall into step. A draft that is past its time is waited for by
-nobody.
+nobody. A prompt counts as one token, and waits for a part of a pass at the most: without, each that comes would start a
+pass of its own, in which all the others stand by.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Final
+
+PROMPT_WAITS: Final = 0.25  # of a pass, at the most
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -17,7 +18,7 @@ from benchmarks.simulator.sequence import Decision, Served
 from benchmarks.simulator.world import DrafterModel, Network, Request, Text, VerifierModel
 from coordinator.router import VerifierView, choose_verifier
 from pilotfish.messages import VerifierLoad
-from verifier.tempo import Due, Ready, wait_until
+from verifier.tempo import PROMPT_WAITS, Due, Ready, wait_until
 
 SLACK = 0.04  # of the time away: how much later than expected a draft may be and still be waited for
 LOOKS = 64  # a verifier with many sessions looks so often in a pass length whether to start the next
@@ -248,7 +249,7 @@ class Simulation:
         there = [sequence for sequence in verifier.held if now_s >= sequence.ready_s or now_s > sequence.expected_s]
         if not there and not verifier.free and not verifier.prompts:
             return
-        if not verifier.prompts and (until_s := self._wait_until(verifier, there, now_s)):
+        if until_s := self._wait_until(verifier, there, now_s):
             self._at(until_s, partial(self._look, verifier))
             verifier.next_look_s = now_s + verifier.last_pass_s / LOOKS
             return
@@ -292,12 +293,13 @@ class Simulation:
 
     def _wait_until(self, verifier: Verifier, there: list[Served], now_s: float) -> float | None:
         """The services' own start rule. A session that runs on is due too: its draft is worth what it adds."""
-        tokens = sum(s.decision.expected_tokens if s.ready_s <= now_s else 1.0 for s in there)
-        positions = len(there) + len(verifier.free)
+        tokens = sum(s.decision.expected_tokens if s.ready_s <= now_s else 1.0 for s in there) + len(verifier.prompts)
+        positions = len(there) + len(verifier.free) + len(verifier.prompts)
+        last_s = verifier.last_end_s + PROMPT_WAITS * verifier.last_pass_s if verifier.prompts else inf
         due = [
             Due(sequence.expected_s, sequence.decision.expected_tokens, sequence.decision.gamma + 1)
             for sequence in verifier.held
-            if now_s < sequence.ready_s and now_s <= sequence.expected_s
+            if now_s < sequence.ready_s and now_s <= sequence.expected_s <= last_s
         ]
         for sequence in verifier.free:
             if not (decision := sequence.decision).gamma:
@@ -306,7 +308,7 @@ class Simulation:
                 tokens += decision.expected_tokens
             else:
                 tokens += 1.0
-                if sequence.is_right:
+                if sequence.is_right and sequence.expected_s <= last_s:
                     due.append(Due(sequence.expected_s, decision.expected_tokens - 1.0, decision.gamma))
         return wait_until(now_s, Ready(tokens, positions), due, verifier.last_pass_s)
 

@@ -152,6 +152,7 @@ def test_a_pass_carries_no_more_drafts_than_told(rows: list[tuple[int, bool, int
 
 RULE = StartByWorth(max_wait_s=0.01, lateness=0.0, lateness_s=0.0)
 READY, FREE, PROMPT = candidate(0, num_nodes=3), candidate(1, is_free=True), candidate(2, num_pending=5)
+LONG_WAITING = candidate(4, num_pending=5, first_by_s=10.1)  # in time if its pass starts now
 
 
 def due(at_s: float) -> Candidate:
@@ -172,16 +173,29 @@ def due(at_s: float) -> Candidate:
         ([READY, due(9.99)], 10.0),
         ([READY, FREE, due(10.004)], 10.004),
         ([READY, *[FREE] * 30, due(10.004)], 10.0),
-        ([READY, PROMPT, due(10.004)], 10.0),
+        ([READY, PROMPT, due(10.004)], 10.004),
+        ([PROMPT, due(10.004)], 10.004),
+        ([PROMPT, *[READY] * 30, due(10.004)], 10.0),
+        ([PROMPT, LONG_WAITING, due(10.004)], 10.0),
     ],
     ids=[
         "nothing", "only due", "alone", "waits for nobody known", "due soon", "two due soon", "one due too late",
-        "due too late", "late already", "somebody is free", "many are free", "a prompt is queued",
+        "due too late", "late already", "somebody is free", "many are free", "beside a prompt", "a prompt alone",
+        "a prompt and many others", "a prompt that is due",
     ],
 )  # fmt: skip
 def test_a_pass_starts_at_once_unless_drafts_are_due_soon(some: list[Candidate], starts_at_s: float) -> None:
-    """What is ready waits only for drafts due within the bound that are worth it, and never beside prompts."""
+    """What is ready waits only for drafts due within the bound that are worth it, and no prompt is made late by it."""
     assert RULE.start_at(Moment(10.0, some, ready_since_s=10.0, pass_s=0.1)) == pytest.approx(starts_at_s)
+
+
+def test_a_prompt_waits_for_a_part_of_a_pass() -> None:
+    """Beside a prompt only drafts are waited for that come in the first quarter of a pass."""
+    rule = StartByWorth(max_wait_s=1.0, lateness=0.0, lateness_s=0.0)
+    for at_s, starts_at_s in ((10.024, 10.024), (10.026, 10.0)):
+        some = [PROMPT, due(at_s), due(at_s)]
+        assert rule.start_at(Moment(10.0, some, ready_since_s=10.0, pass_s=0.1)) == starts_at_s
+    assert rule.start_at(Moment(10.026, [PROMPT, due(10.03)], ready_since_s=10.0, pass_s=0.1)) == 10.026
 
 
 def test_the_wait_is_bounded_from_when_something_was_ready() -> None:
