@@ -203,7 +203,8 @@ class Engine:
     def _moment(self, candidates: Sequence[Candidate], now_s: float) -> Moment:
         if any(candidate.has_work for candidate in candidates):
             self._ready_since_s = min(self._ready_since_s, now_s)
-        return Moment(now_s, candidates, self._ready_since_s, self._last_pass.length_s)
+        length = None if self._pricing is None else self._pricing.length
+        return Moment(now_s, candidates, self._ready_since_s, self._last_pass.length_s, length)
 
     def _wakes_at_s(self, now_s: float) -> float:
         wakes = [inf]

@@ -58,6 +58,11 @@ class Pricing:
         """Length of a pass if every session ran free; 0: there is none."""
         return self._planner.plain_s
 
+    @property
+    def length(self) -> Curve:
+        """T, for the sessions that are there."""
+        return self._cost(self._planner.num_sessions)
+
     def put(self, session: Hashable, profile: Profile) -> None:
         """A session is there, or what is known of it has changed."""
         self._planner.put(session, profile)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from verifier.plan import CostCurve
 from verifier.sessions import SessionKey
 from verifier.tempo import PROMPT_WAITS, Due, Ready, wait_until
 
@@ -130,6 +134,7 @@ class Moment:
     candidates: Sequence[Candidate]
     ready_since_s: float  # since when something could have ridden; inf: nothing can
     pass_s: float  # length of the last pass
+    length: CostCurve | None = None  # of passes by their positions; None: all as long as the last
 
 
 class StartRule(Protocol):
@@ -161,8 +166,9 @@ class StartByWorth:
         if moment.now_s >= last_s:
             return moment.now_s
         tokens = sum(1.0 if candidate.is_free else candidate.tokens_per_draft for candidate in ready)
-        positions = sum(1 + candidate.num_nodes for candidate in ready)
-        until_s = wait_until(moment.now_s, Ready(tokens, positions), self._due(moment, last_s), moment.pass_s)
+        positions = sum(candidate.num_pending + candidate.num_nodes for candidate in ready)
+        length = moment.length or partial(np.full_like, fill_value=moment.pass_s)
+        until_s = wait_until(moment.now_s, Ready(tokens, positions), self._due(moment, last_s), length)
         return moment.now_s if until_s is None else until_s
 
     def _last_s(self, moment: Moment, prompts: Sequence[Candidate]) -> float:
@@ -178,7 +184,7 @@ class StartByWorth:
             Due(
                 candidate.due_at_s + self._lateness_s(candidate),
                 candidate.tokens_per_draft,
-                1 + round(candidate.nodes_per_draft),
+                1 + candidate.nodes_per_draft,
             )
             for candidate in moment.candidates
             if not candidate.may_commit

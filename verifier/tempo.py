@@ -1,9 +1,14 @@
 """When a pass starts: whether waiting for drafts that are due earns more than it costs.
 
-Waiting until a draft is there saves its session about one pass length of standing by; it costs everybody whose tokens
-are ready, and those who are waited for, the time until then. So a pass is held back for a set of drafts while
+Drafts that are not waited for come while the pass of the others runs: then they stand by until the next that both
+share, or the two have passes in turn. With T the cost curve, r and R the tokens and positions that are ready, d and D
+those of a set of drafts, and w the time until the last of them is due, a pass is held back for the set where waiting
+costs less than either:
 
-    (their tokens) × (length of a pass)  >  (their tokens + ready tokens) × (time until the last of them is due).
+    (r + d)·w  <  d·T(R)                   what the set loses by standing by
+    w  <  T(R) + T(D) - T(R + D)           what everybody loses by passes in turn
+
+Where T rises with every position there is nothing to be shared, and nobody waits.
 
 No clock tick is needed: sessions of one round-trip time fall into step. A draft that is past its time is waited for by
 nobody. A prompt counts as one token, and waits for a part of a pass at the most: without, each that comes would start a
@@ -17,6 +22,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
+
+from verifier.plan import CostCurve
+
 PROMPT_WAITS: Final = 0.25  # of a pass, at the most
 
 
@@ -26,7 +35,7 @@ class Due:
 
     expected_s: float  # when it should be there, slack for jitter included
     tokens: float  # E: what its verdict is expected to commit
-    num_positions: int
+    num_positions: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +46,28 @@ class Ready:
     num_positions: int
 
 
-def wait_until(now_s: float, ready: Ready, due: Iterable[Due], pass_s: float) -> float | None:
+def wait_until(now_s: float, ready: Ready, due: Iterable[Due], length: CostCurve) -> float | None:
     """When to look again; None: start the pass now.
 
     Args:
         now_s: the clock that `expected_s` is on.
         ready: what is there; no positions at all waits for whatever comes first.
         due: drafts on their way.
-        pass_s: length of the pass that would start.
+        length: T.
     """
     coming = sorted((draft for draft in due if draft.expected_s > now_s), key=attrgetter("expected_s"))
+    if not coming:
+        return None
     if not ready.num_positions:
-        return coming[0].expected_s if coming else None
-    gained, until = 0.0, None
-    for draft in coming:
-        if draft.expected_s - now_s >= pass_s:
-            break
-        gained += draft.tokens
-        if gained * pass_s > (gained + ready.tokens) * (draft.expected_s - now_s):
-            until = draft.expected_s
-    return until
+        return coming[0].expected_s
+    waits_s = np.array([draft.expected_s for draft in coming]) - now_s
+    tokens = np.cumsum([draft.tokens for draft in coming])
+    positions = np.cumsum([float(draft.num_positions) for draft in coming])
+    now, later, together = np.split(
+        length(
+            np.concatenate([np.full_like(positions, ready.num_positions), positions, positions + ready.num_positions])
+        ),
+        3,
+    )
+    pays = ((ready.tokens + tokens) * waits_s < tokens * now) & (waits_s < now + later - together)
+    return None if not pays.any() else coming[int(np.flatnonzero(pays)[-1])].expected_s

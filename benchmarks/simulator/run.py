@@ -294,7 +294,8 @@ class Simulation:
     def _wait_until(self, verifier: Verifier, there: list[Served], now_s: float) -> float | None:
         """The services' own start rule. A session that runs on is due too: its draft is worth what it adds."""
         tokens = sum(s.decision.expected_tokens if s.ready_s <= now_s else 1.0 for s in there) + len(verifier.prompts)
-        positions = len(there) + len(verifier.free) + len(verifier.prompts)
+        positions = len(verifier.free) + len(verifier.prompts)
+        positions += sum(1 + s.num_usable(now_s) for s in there)
         last_s = verifier.last_end_s + PROMPT_WAITS * verifier.last_pass_s if verifier.prompts else inf
         due = [
             Due(sequence.expected_s, sequence.decision.expected_tokens, sequence.decision.gamma + 1)
@@ -310,7 +311,7 @@ class Simulation:
                 tokens += 1.0
                 if sequence.is_right and sequence.expected_s <= last_s:
                     due.append(Due(sequence.expected_s, decision.expected_tokens - 1.0, decision.gamma))
-        return wait_until(now_s, Ready(tokens, positions), due, verifier.last_pass_s)
+        return wait_until(now_s, Ready(tokens, positions), due, verifier.model.curve(verifier.num_context_tokens))
 
     def _read_prompts(self, verifier: Verifier) -> list[Rider]:
         """Prompt chunks within the pass's budget, first come first."""
