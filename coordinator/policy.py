@@ -17,6 +17,7 @@ Reason: TypeAlias = Literal[
     "limit",  # there is no room for a draft: a cap of 0, the answer's own limit, or the context
     "drafter_down",  # no drafter, or none that can be reached
     "draft_context",  # the drafter's own context is full
+    "first_token",  # the prompt's own pass commits it, and waits for no draft
     "draft_late",  # a draft is due, and the verifier went on without it
     "acceptance",  # further nodes would hardly ever hold
     "saturation",  # further nodes would cost the verifier's other sessions more than they are worth

@@ -74,7 +74,7 @@ class RoundLoop:
             return
         try:
             await self._verifying.choose()
-            self._draft(self._decide())
+            self._begin()
             while not self._answer.is_finished:
                 chunk = self._emit(await self._verify())
                 if not self._answer.is_finished:
@@ -88,6 +88,19 @@ class RoundLoop:
             self.close()
 
     # -- decide ------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Begin the first round: a session that would be held for a draft has its first token before.
+
+        A draft that is not there when the prompt's pass begins would have that pass commit nothing. And what it should
+        be is known better when the first verdict has brought the plan.
+        """
+        start = self._decide()
+        if start.decision.gamma and start.decision.is_held and self._heeds_price:
+            self._underway.free = Decision(0, "first_token")
+            self._verifying.open_for_one()
+        else:
+            self._draft(start)
 
     def _go_on(self) -> None:
         """Begin the next round, or wait for the one whose draft is late."""
@@ -118,7 +131,7 @@ class RoundLoop:
         drafting, verifier = self._drafting, self._verifying.session
         max_gamma = min(self._admitted.max_gamma, verifier.max_nodes)
         wishes = self._admitted.request.speculation
-        heeds_price = self._means.policy.heeds_price(wishes)
+        heeds_price = self._heeds_price
         outlook = drafting.meter.outlook(max_gamma) if heeds_price and drafting.meter is not None else None
         if outlook is not None:
             verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=drafting.may_go_on)
@@ -141,6 +154,10 @@ class RoundLoop:
             last=self._choice,
             chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0) if heeds_price else 1.0,
         )
+
+    @property
+    def _heeds_price(self) -> bool:
+        return self._means.policy.heeds_price(self._admitted.request.speculation)
 
     def _patience_us(self, decision: Decision) -> int:
         """How long the session is held for a draft: twice what one usually takes.
@@ -177,7 +194,9 @@ class RoundLoop:
             return
         if not underway.go_on(start):
             underway.begin(start)
-        if verifier.is_low if not verifier.is_held else not decision.is_held:
+        if decision.is_held and verifier.stands:
+            underway.hold(start)
+        elif verifier.is_low if not verifier.is_held else not decision.is_held:
             underway.renew()
 
     def _forward(self, part: DraftPart) -> None:

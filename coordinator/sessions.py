@@ -104,20 +104,19 @@ class VerifierSession:
         info = self.peer.info
         return info.max_nodes if info is not None and info.max_nodes else UNLIMITED
 
-    def open(self, inbox: Inbox, template: Open, gamma: int, patience_us: int, trace: TraceContext | None) -> None:
+    def open(self, inbox: Inbox, template: Open, grant: int, patience_us: int, trace: TraceContext | None) -> None:
         """Open it with all that is committed.
 
         Args:
             inbox: where its answers go.
             template: the opening, but for what belongs to this session.
-            gamma: tokens of the draft that is on its way; 0: none is.
-            patience_us: how long it is held for that.
+            grant: tokens that it may commit without hearing again.
+            patience_us: how long it is held for the draft that is on its way; 0: it is not.
             trace: of the request.
         """
         self.peer.attach(self.id, inbox)
         self.is_open = True
         self.is_held = patience_us > 0
-        grant = gamma + 1 + self._tempo.grant
         self.granted_until = self._committed.position + grant
         self.peer.send(
             replace(
@@ -198,13 +197,25 @@ class VerifierSession:
         """Whether more than half of the grant is used up."""
         return 2 * (self.granted_until - self._committed.position) < self._tempo.grant
 
+    @property
+    def stands(self) -> bool:
+        """Whether its grant is used up, so that it commits nothing until it hears again."""
+        return self.granted_until <= self._committed.position
+
+    def hold(self, number: int, gamma: int, patience_us: int) -> None:
+        """Let it wait for the draft of γ tokens that is on its way, where it only stands."""
+        self._send_grant(number, gamma + 1 + self._tempo.grant, patience_us)
+
     def renew(self, number: int) -> None:
         """Let it run free from now on, with a whole grant.
 
         As the first item on a new stream it also brings every verdict that was lost with the old one.
         """
-        self.is_held = False
-        self.granted_until = self._committed.position + self._tempo.grant
+        self._send_grant(number, self._tempo.grant)
+
+    def _send_grant(self, number: int, grant: int, patience_us: int = 0) -> None:
+        self.is_held = patience_us > 0
+        self.granted_until = self._committed.position + grant
         self.peer.send(
             Work(
                 session=self.id,
@@ -215,8 +226,8 @@ class VerifierSession:
                 draft=Draft.EMPTY,
                 first_node=0,
                 is_complete=True,
-                grant=self._tempo.grant,
-                patience_us=0,
+                grant=grant,
+                patience_us=patience_us,
                 profile=self._moved_profile(),
             )
         )

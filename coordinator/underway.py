@@ -126,6 +126,10 @@ class Underway:
         if verifier.is_held or verifier.is_low:
             self.renew()
 
+    def hold(self, start: Start) -> None:
+        """Have the verifier wait for the draft that is on its way."""
+        self._verifying.session.hold(next(self._numbers), start.decision.gamma, start.patience_us)
+
     def renew(self) -> None:
         """Give the verifier a whole new grant to run free with."""
         self._verifying.session.renew(next(self._numbers))

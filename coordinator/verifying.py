@@ -73,8 +73,15 @@ class Verifying:
             patience_us: how long it is held for that.
         """
         if not self.session.is_open:
-            template = replace(self._admitted.opening, first_token_us=self._first_token_us)
-            self.session.open(self._inbox, template, gamma, patience_us, self._record.context)
+            self._open(gamma + 1 + self._tempo.grant, patience_us)
+
+    def open_for_one(self) -> None:
+        """Open the session for the first token alone, which its prompt's own pass commits."""
+        self._open(1, 0)
+
+    def _open(self, grant: int, patience_us: int) -> None:
+        template = replace(self._admitted.opening, first_token_us=self._first_token_us)
+        self.session.open(self._inbox, template, grant, patience_us, self._record.context)
 
     @property
     def _first_token_us(self) -> int | None:

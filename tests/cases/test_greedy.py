@@ -26,7 +26,7 @@ class Given:
         return not wishes.is_off
 
     def heeds_price(self, _wishes: Speculation) -> bool:
-        return True
+        return False
 
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = self._gammas[self._num_decisions % len(self._gammas)]

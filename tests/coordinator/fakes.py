@@ -206,9 +206,10 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         """Make passes from now on, one in every turn of the event loop, while any session has something to commit."""
         if not self._is_scheduled and not self.is_frozen:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_later(self.pass_s, self._pass)
+            asyncio.get_running_loop().call_later(self.pass_s, self.make_pass)
 
-    def _pass(self) -> None:
+    def make_pass(self) -> None:
+        """Commit what one pass commits, for every session."""
         self._is_scheduled = False
         committed = [session.step() for session in list(self.sessions.values())]
         if any(committed):

@@ -77,24 +77,36 @@ async def three(
     return await start.coordinator([verifier], [drafter], policy=policy, **settings), verifier, drafter
 
 
+async def first_token(verifier: FakeVerifier) -> None:
+    """Let a frozen verifier make its first pass."""
+    await until(lambda: bool(verifier.opens))
+    verifier.make_pass()
+
+
 async def test_rounds_lie_ahead(start: Start) -> None:
     """While a draft waits for its pass the drafts of the rounds after it lie at the verifier, below guessed bonuses."""
     policy = AheadPolicy(3, 2)
     stack, verifier, drafter = await three(start, policy)
     verifier.is_frozen = True
     answer = asyncio.create_task(stack.complete(max_tokens=16, include_rounds=True))
-    await until(lambda: len(verifier.works) >= 2)
-    first, second = verifier.works[:2]
-    assert (first.assumes, first.draft.tokens) == ((), truth(3))
-    assert second.position == first.position == 3
-    assert second.assumes == truth(4)
-    assert second.draft.tokens == truth(6)[4:]
+    await first_token(verifier)
+    await until(lambda: len(verifier.works) >= 3)
+    hold, first, second = verifier.works[:3]
+    assert hold.patience_us > 0
+    assert (first.assumes, first.draft.tokens) == ((), truth(4)[1:])
+    assert second.position == first.position == 4
+    assert second.assumes == truth(5)[1:]
+    assert second.draft.tokens == truth(7)[5:]
     assert drafter.requests[0].gamma == 3 + 1 + 2
     verifier.is_frozen = False
     verifier.wake()
     done = await answer
     assert done.ids == truth(16)
-    assert [entry.gamma for entry in done.rounds][:2] == [3, 2]  # after that the drafter may be slower than the passes
+    assert [entry.gamma for entry in done.rounds][:3] == [
+        0,
+        3,
+        2,
+    ]  # after that the drafter may be slower than the passes
     assert all(entry.num_drafted == entry.num_accepted for entry in done.rounds)
     assert policy.may == {True}
 
@@ -110,7 +122,7 @@ async def test_counts(start: Start) -> None:
     assert statistics.num_accepted_tokens == sum(entry.num_accepted for entry in done.rounds)
     assert sum(entry.num_committed for entry in done.rounds) == 60
     assert all(entry.num_drafted <= entry.gamma <= 3 for entry in done.rounds)
-    assert {entry.reason for entry in done.rounds} <= {"fixed", "drafter_down"}
+    assert {entry.reason for entry in done.rounds} <= {"fixed", "first_token", "drafter_down"}
 
 
 async def test_a_wrong_guess_drops_what_lies_ahead(start: Start) -> None:
@@ -118,14 +130,15 @@ async def test_a_wrong_guess_drops_what_lies_ahead(start: Start) -> None:
     stack, verifier, drafter = await three(start, AheadPolicy(3, 2), right_for(3, LAW, 26))
     verifier.is_frozen = True
     answer = asyncio.create_task(stack.complete(max_tokens=8))
-    await until(lambda: len(verifier.works) >= 2)
+    await first_token(verifier)
+    await until(lambda: len(verifier.works) >= 3)
     verifier.is_frozen = False
     verifier.wake()
     done = await answer
     assert done.ids == truth(8)
     assert done.statistics.num_dropped_by_cause["assumption"] >= 1
     assert verifier.counts["assumption"] >= 1
-    assert [request.position for request in drafter.requests][:2] == [3, 7]
+    assert [request.position for request in drafter.requests][:2] == [4, 8]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -246,3 +259,23 @@ async def test_only_under_match(start: Start) -> None:
     assert policy.may == {False}
     assert not any(work.assumes for work in verifier.works)
     assert all(request.gamma <= 3 for request in drafter.requests)
+
+
+async def test_the_first_token_waits_for_no_draft(start: Start) -> None:
+    """By the price a session is opened for one token; then it is held for its draft. One that runs on is not."""
+    stack, verifier, drafter = await three(start, AheadPolicy(3, 0))
+    verifier.is_frozen = True
+    answer = asyncio.create_task(stack.complete(max_tokens=9, include_rounds=True))
+    await first_token(verifier)
+    await until(lambda: len(verifier.works) >= 2)
+    assert (verifier.opens[0].grant, verifier.opens[0].patience_us) == (1, 0)
+    assert verifier.works[0].patience_us > 0  # held for the draft that was asked for
+    assert drafter.requests[0].position == verifier.works[1].position == 4
+    verifier.is_frozen = False
+    verifier.wake()
+    done = await answer
+    assert done.ids == truth(9)
+    assert (done.rounds[0].reason, done.rounds[0].num_committed) == ("first_token", 1)
+    stack, verifier, _ = await three(start, AheadPolicy(3, 0, passes=2))
+    assert (await stack.complete(max_tokens=9)).ids == truth(9)
+    assert verifier.opens[0].grant > 1

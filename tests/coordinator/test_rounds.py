@@ -28,7 +28,7 @@ class ScriptedPolicy:
         return not wishes.is_off
 
     def heeds_price(self, _wishes: Speculation) -> bool:
-        return True
+        return False
 
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = self.gammas[self.num_decisions % len(self.gammas)]
@@ -46,7 +46,7 @@ class RandomPolicy:
         return not wishes.is_off
 
     def heeds_price(self, _wishes: Speculation) -> bool:
-        return True
+        return False
 
     def decide(self, snapshot: Snapshot) -> Decision:
         gamma = min(self.source.randrange(9), max(snapshot.num_remaining - 1, 0))
@@ -288,9 +288,9 @@ async def test_late_drafter(start: Start) -> None:
     drafter: FakeDrafter = await start.drafter(right_for(8, law, 26))
     stack = await start.coordinator([verifier], [drafter], draft_deadline_ms=1.0, patience_ms=1.0)
     plain = await stack.complete(max_tokens=60, gamma=8)
-    drafter.delay_s = 0.1  # many times longer than before
-    done = await stack.complete(max_tokens=60, gamma=8, include_rounds=True)
-    assert done.ids == plain.ids
+    drafter.delay_s = 0.4  # many times longer than before
+    done = await stack.complete(max_tokens=20, gamma=8, include_rounds=True)
+    assert done.ids == plain.ids[:20]
     assert "draft_late" in {entry.reason for entry in done.rounds}
 
 
