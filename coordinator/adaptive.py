@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from coordinator.outlook import Outlook
+from coordinator.outlook import Outlook, is_instant
 from coordinator.policy import Decision, FixedPolicy, Reason, Snapshot, clip
 from pilotfish.messages import Objective, Speculation, VerifierLoad
 from pilotfish.price import Choice, Plan, Profile, choose, token_s
@@ -22,7 +22,6 @@ EXPLORE_SHARE: Final = 0.02  # of the tokens may go into drafts that are not exp
 EXPLORE_GAMMA: Final = 3
 FEW_ROUNDS: Final = 4  # with a draft: fewer say little of a session
 EXPLORE_DEEPER: Final = 24  # every so many rounds a session that drafts tries one node more
-FREE_SHARE: Final = 0.02  # of a pass: a drafter that takes less costs nothing to ask
 MIN_PRICE: Final = 0.05  # of a position, where the verifier has room: drafts are not quite for nothing
 PACE_WEIGHTS: Final = (2.0, 1.0, 0.5, 0.25)  # of the price, where a target for time per token is to be kept
 AMPLY: Final = 0.7  # of the time a token may take: what must be expected of one that gives way
@@ -56,9 +55,7 @@ class AdaptivePolicy:
         if choice.gamma:
             reason = "target" if is_for_target else _why(profile, plan, choice.gamma, cap)
             decision = _deepened(choice, outlook, cap, reason)
-            return (
-                decision if decision.reason == "explore" or choice.ahead else _priced(decision, profile, plan, snapshot)
-            )
+            return decision if choice.ahead else _priced(decision, profile, plan, snapshot, cap)
         return self._without_waiting(snapshot, outlook, plan, cap)
 
     def _without_waiting(self, snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Decision:
@@ -67,8 +64,9 @@ class AdaptivePolicy:
         drafter, load = snapshot.drafter, snapshot.verifier
         price = max(MIN_PRICE, load.saturation if math.isinf(plan.price) else plan.price)
         pass_us = load.pass_us or 1
-        if drafter.draft_us(cap.gamma) <= FREE_SHARE * pass_us:
-            gamma = min(outlook.profile_if_offered(drafter).num_worthy(price), cap.gamma)
+        if is_instant(drafter, pass_us, cap.gamma):
+            worthy = outlook.profile(drafter, may_draft_ahead=False).num_worthy(price)
+            gamma = cap.gamma if snapshot.stops_early else min(worthy, cap.gamma)
             return Decision(gamma, reason, is_held=False, price=price)
         gamma = min(EXPLORE_GAMMA, cap.gamma)
         away = (1e6 * outlook.round_trip_s + drafter.draft_us(gamma)) / pass_us  # in passes
@@ -156,7 +154,7 @@ def lone_plan(snapshot: Snapshot) -> Plan:
 
 def _alone(profile: Profile, pass_s: float, gamma: int) -> float:
     """Tokens a pass length, if the session were alone and waited for its drafts."""
-    return 1.0 if not gamma else profile.expected_tokens[gamma] * pass_s / (pass_s + profile.away_s(gamma))
+    return 1.0 if not gamma else profile.tokens(gamma) * pass_s / (pass_s + profile.away_s(gamma))
 
 
 def _deepened(choice: Choice, outlook: Outlook, cap: Decision, reason: Reason) -> Decision:
@@ -165,17 +163,24 @@ def _deepened(choice: Choice, outlook: Outlook, cap: Decision, reason: Reason) -
     return Decision(choice.gamma, reason, is_held=choice.is_held, choice=choice)
 
 
-def _priced(decision: Decision, profile: Profile, plan: Plan, snapshot: Snapshot) -> Decision:
+def _priced(decision: Decision, profile: Profile, plan: Plan, snapshot: Snapshot, cap: Decision) -> Decision:
     """The decision with what nodes must be worth once the drafter knows how sure it is of them.
+
+    Where it draws them in no time γ bounds nothing any more: one that copies knows how long the texts agreed, which
+    says more than what drafts were worth on the whole.
 
     The time of a step is worth what the session gets in it, as far as anybody waits: for a session that runs on nobody
     does, and of the sessions that are held a pass waits for the last, which is each of them equally often.
     """
+    if snapshot.stops_early and is_instant(snapshot.drafter, snapshot.verifier.pass_us, cap.gamma):
+        return decision._replace(gamma=cap.gamma, price=plan.price)
+    if decision.reason == "explore":
+        return decision
     step_price = 0.0
     if decision.is_held and profile.token_s > 0.0:
         period_s = plan.pass_s + profile.away_s(decision.gamma)
         num_sessions = max(1, snapshot.verifier.num_sessions)
-        step_price = profile.token_s * profile.tokens(decision.gamma, 1) / period_s / num_sessions
+        step_price = profile.token_s * profile.tokens(decision.gamma) / period_s / num_sessions
     return decision._replace(price=plan.price, step_price=step_price)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from coordinator.admission import Admitted
 from coordinator.estimator import Estimator, Kind, Phase
-from coordinator.outlook import Meter
+from coordinator.outlook import Meter, is_instant
 from coordinator.peers import DrafterPeer, Inbox
 from coordinator.record import Record
 from coordinator.roster import Roster
@@ -19,6 +19,7 @@ from pilotfish.messages import DrafterLoad, DraftPart, Refusal, Rule, SideLines,
 _FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
 _LAST_RETRY_S: Final = 2.0
 _SESSION_GOES_ON: Final = frozenset({"argument", "malformed", "internal"})  # reasons for which a draft alone is lost
+SHORT_WAY: Final = 0.25  # of a pass
 _NO_LOAD: Final = DrafterLoad()
 
 
@@ -57,6 +58,7 @@ class Drafting:
         self._inbox = inbox
         self._leave = leave
         self._asked_s = 0.0
+        self._goes_on = False  # what was asked for goes on with a line that has nodes already
         self._retry_at_s = 0.0
         self._retry_s = 0.0
 
@@ -90,6 +92,10 @@ class Drafting:
         """
         is_match = self._admitted.opening.rule is Rule.MATCH
         return self._leave.draft_ahead and is_match and self.session is not None
+
+    def is_near(self, gamma: int, pass_us: float) -> bool:
+        """Whether a draft of γ nodes is looked up, and back so soon after a verdict that none need lie ahead of it."""
+        return is_instant(self.load, pass_us, gamma) and 1e6 * self.away_s(gamma) < SHORT_WAY * pass_us
 
     @property
     def num_side_lines(self) -> int:
@@ -150,7 +156,7 @@ class Drafting:
     ) -> None:
         """Ask for nodes, as `DrafterSession.propose` has it; what confidence is worth, if it counts, is known here."""
         assert self.session is not None, "a policy drafts only where a drafter is up"
-        self._asked_s = asyncio.get_running_loop().time()
+        self._asked_s, self._goes_on = asyncio.get_running_loop().time(), goes_on
         try:
             if not self._leave.early_stop:
                 worth = ANYTHING
@@ -184,7 +190,7 @@ class Drafting:
         if part.is_complete and part.round == session.due:
             session.due = None
             self._retry_s = 0.0
-            if self.meter is not None:
+            if self.meter is not None and not self._goes_on:
                 self.meter.answered(part.first_node + len(part.draft))
         return True
 

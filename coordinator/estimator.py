@@ -6,7 +6,8 @@ seldom reached lean on the depth above them. A session is better or worse than i
 depths, from its own last rounds. How long a session's rounds count, and how much they count against its kind, is
 learned for each kind from how well each way would have foretold the rounds that followed: sessions that are alike lean
 on one another, sessions that differ on themselves. A node that was asked for and never proposed counts as one that did
-not hold: what is estimated is what asking for a draft is worth.
+not hold: what is estimated is what asking for a draft is worth. How often any node comes at all is counted apart, for
+each kind and session: where one only looks tokens up, mostly none does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ FADE_MEMORY = 0.95  # however long its rounds count
 WAY_GAIN = 0.5  # nats by which another way must have been better
 MOST_ODDS = 999.0  # that a way is taken to have foretold, and their inverse: no surprise is worth more than 7 nats
 LEAST_FAILURE = 1e-12  # of a rate, where its odds are taken: a kind whose nodes all hold comes to a rate of 1
-FORMAT_VERSION = 3
+OFFERS_REMEMBERED = 64.0  # answers of a drafter that a kind remembers
+OFFER_MEMORY = 0.7  # of a session's, left after one
+OFFER_WEIGHT = 1.0  # answers that what its kind found is worth
+FORMAT_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,23 @@ class Counts:
 
 
 @dataclass(slots=True)
+class Offers:
+    """Answers to requests for a draft, and those of them that had any node; older ones count less."""
+
+    given: float = 0.0
+    asked: float = 0.0
+
+    def add(self, is_given: bool, memory: float) -> None:
+        """Count an answer; what was counted fades by `memory`."""
+        self.given = memory * self.given + is_given
+        self.asked = memory * self.asked + 1.0
+
+    def rate(self, expected: float) -> float:
+        """Probability that a draft comes, where so much was expected before anything was counted."""
+        return (OFFER_WEIGHT * expected + self.given) / (OFFER_WEIGHT + self.asked)
+
+
+@dataclass(slots=True)
 class KindState:
     """What is known of one kind."""
 
@@ -162,6 +183,7 @@ class KindState:
     losses: list[float]  # by way: decayed log loss of what it foretold
     best_way: int
     line: Line = field(default_factory=Line)  # from confidence to acceptance
+    offers: Offers = field(default_factory=Offers)
 
     def judge(self, losses: list[float], memory: float) -> None:
         """So badly did each way foretell a round."""
@@ -208,6 +230,7 @@ class Estimator:
                 "kept": state.counts.kept,
                 "tried": state.counts.tried,
                 "line": state.line.numbers,
+                "offers": [state.offers.given, state.offers.asked],
             }
             for kind, state in self._kinds.items()
         ]
@@ -226,7 +249,8 @@ class Estimator:
                 kind = Kind(str(drafter), str(speculator), str(workload), int(band), Phase(phase))
                 state = self._state(kind)
                 state.line.restore(entry["line"], sureness=0.5)
-                state.counts = counts
+                given, asked = entry["offers"]
+                state.counts, state.offers = counts, Offers(given / 2, asked / 2)
         except (OSError, ValueError, KeyError, TypeError):
             return False
         return True
@@ -265,6 +289,7 @@ class SessionEstimator:
         self._kind = find(kind)
         self._weights = weights
         self._own = [Own() for _ in weights.session_memories]
+        self._offers = Offers()
 
     def enter(self, phase: Phase) -> None:
         """The drafts that follow are of this phase: another kind, over which the session's odds stay what they were."""
@@ -285,6 +310,16 @@ class SessionEstimator:
             own.expected = memory * own.expected + expected
             own.tried = memory * own.tried + tried
         kind.counts.add_bounded(evidence, weights.kind_memory)
+
+    @property
+    def offered(self) -> float:
+        """Probability that a draft has any node; before anything is known it has."""
+        return self._offers.rate(self._kind.offers.rate(1.0) if self._weights.has_kind else 1.0)
+
+    def answered(self, *, is_given: bool) -> None:
+        """A request for a draft was answered, with nodes or without any."""
+        self._offers.add(is_given, OFFER_MEMORY)
+        self._kind.offers.add(is_given, 1.0 - 1.0 / OFFERS_REMEMBERED)
 
     @property
     def calibration(self) -> Calibration:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coordinator.estimator import Evidence, Phase, SessionEstimator
 from pilotfish.confidence import Calibration
@@ -11,10 +11,10 @@ from pilotfish.draft import Draft
 from pilotfish.messages import DraftEnd, DrafterLoad
 from pilotfish.price import Profile
 
-OFFER_MEMORY = 0.7  # of the counts of offers that is left after an answer
-OFFER_WEIGHT = 1.0  # answers the first guess (there will be a draft) is worth; it fades like them
 DELAY_SHARE = 0.1  # of the newest round trip in a session's estimate
 COMMON_SHARE = 0.05  # and in that of all sessions of a drafter
+BUSY_SHARE = 0.2  # of that, for one that took longer while the session ran free
+FREE_SHARE = 0.02  # of a pass: a drafter that takes less costs nothing to ask
 CUT_BY_TIME = frozenset({DraftEnd.DEADLINE, DraftEnd.CONTEXT, DraftEnd.GAMMA, DraftEnd.SURVIVAL})
 
 
@@ -31,17 +31,19 @@ class Outlook:
     def profile(self, drafter: DrafterLoad, *, may_draft_ahead: bool) -> Profile:
         """What asking for a draft is worth, and how long it takes: for the plan."""
         return Profile(
-            tuple(self.offered * survival for survival in self.survival),
+            self.survival,
             drafter.start_us / 1e6,
             drafter.token_us / 1e6,
             self.round_trip_s,
             may_draft_ahead,
             self.is_drawn,
+            self.offered,
         )
 
-    def profile_if_offered(self, drafter: DrafterLoad) -> Profile:
-        """The same for a draft that is known to come."""
-        return replace(self.profile(drafter, may_draft_ahead=False), survival=self.survival)
+
+def is_instant(drafter: DrafterLoad, pass_us: float, gamma: int) -> bool:
+    """Whether drawing so many nodes takes next to nothing: tokens are only looked up."""
+    return drafter.draft_us(gamma) <= FREE_SHARE * max(pass_us, 1)
 
 
 @dataclass(slots=True)
@@ -51,10 +53,10 @@ class Common:
     away_s: float | None = None  # how long drafts are away, their drawing left out; None: none has come back yet
     is_drawn: bool | None = None  # whether nodes come with a q; None: none has come yet
 
-    def came_back(self, seconds: float) -> None:
-        """A draft was away so long."""
+    def came_back(self, seconds: float, sureness: float = 1.0) -> None:
+        """A draft was away so long; that counts as much as it is sure."""
         known = seconds if self.away_s is None else self.away_s
-        self.away_s = known + COMMON_SHARE * (seconds - known)
+        self.away_s = known + sureness * COMMON_SHARE * (seconds - known)
 
 
 class Meter:
@@ -79,15 +81,13 @@ class Meter:
         self._estimator = estimator
         self._common = common or Common()
         self._round_trip_s = round_trip_s if self._common.away_s is None else self._common.away_s
-        self._num_offered = self._num_asked = OFFER_WEIGHT
         self._num_rounds = 0
         self._is_judged_by_law = is_judged_by_law
         self._has_q: bool | None = None  # whether any of its nodes came with one; None: none has come yet
 
     def outlook(self, num_depths: int) -> Outlook:
         """What is known now."""
-        offered = self._num_offered / self._num_asked
-        survival = self._estimator.survival(num_depths)
+        survival, offered = self._estimator.survival(num_depths), self._estimator.offered
         return Outlook(survival, offered, self._round_trip_s, self._num_rounds, self._is_drawn)
 
     @property
@@ -118,8 +118,7 @@ class Meter:
 
     def answered(self, num_nodes: int) -> None:
         """An answer to a request for a draft is complete, with so many nodes."""
-        self._num_asked = OFFER_MEMORY * self._num_asked + 1.0
-        self._num_offered = OFFER_MEMORY * self._num_offered + (num_nodes > 0)
+        self._estimator.answered(is_given=num_nodes > 0)
 
     def decided(
         self,
@@ -170,8 +169,14 @@ class Meter:
         """So many tokens were committed without a draft."""
         self._estimator.fade(num_tokens)
 
-    def came_back(self, seconds: float) -> None:
-        """A draft took so long from the verdict before it, its drafting left out."""
-        share = 1.0 if self._common.away_s is None else DELAY_SHARE  # the first one replaces a guess
-        self._common.came_back(max(0.0, seconds))
-        self._round_trip_s += share * (max(0.0, seconds) - self._round_trip_s)
+    def came_back(self, seconds: float, *, is_held: bool = True) -> None:
+        """A draft took so long from the verdict before it, its drafting left out.
+
+        What is asked is how long one takes that is waited for. While a session runs free so does the verifier, and
+        where they share a machine drafts take longer for it: that is no reason not to wait, and counts little.
+        """
+        seconds = max(0.0, seconds)
+        sureness = 1.0 if is_held or seconds < self._round_trip_s else BUSY_SHARE
+        share = 1.0 if self._common.away_s is None else sureness * DELAY_SHARE  # the first one replaces a guess
+        self._common.came_back(seconds, sureness)
+        self._round_trip_s += share * (seconds - self._round_trip_s)

@@ -43,6 +43,7 @@ class Snapshot:
     objective: Objective = Objective.BALANCED
     need: Need | None = None  # what the request's target leaves for a token; None: it has no target
     may_draft_ahead: bool = False
+    stops_early: bool = False  # the drafter ends a draft where the next node is not worth its price
     is_alone: bool = True  # this coordinator has no other session at the verifier
     last: Choice | None = None  # what was chosen for the round before; None: nothing by choice
     chance: float = 1.0  # uniform in [0, 1), drawn for this round alone; 1.0: not drawn, since nobody will ask

@@ -93,14 +93,18 @@ class RoundLoop:
         """Begin the first round: a session that would be held for a draft has its first token before.
 
         A draft that is not there when the prompt's pass begins would have that pass commit nothing. And what it should
-        be is known better when the first verdict has brought the plan.
+        be is known better when the first verdict has brought the plan. One that is looked up near by is asked for all
+        the same: where it is there in time it rides, else its tail counts.
         """
         start = self._decide()
-        if start.decision.gamma and start.decision.is_held and self._heeds_price:
+        decision = start.decision
+        if not decision.gamma or not decision.is_held or not self._heeds_price:
+            self._draft(start)
+        elif self._drafting.is_near(decision.gamma, self._verifying.session.peer.load.pass_us):
+            self._draft(Start(decision._replace(is_held=False), 0))
+        else:
             self._underway.free = Decision(0, "first_token")
             self._verifying.open_for_one()
-        else:
-            self._draft(start)
 
     def _go_on(self) -> None:
         """Begin the next round, or wait for the one whose draft is late."""
@@ -133,8 +137,11 @@ class RoundLoop:
         wishes = self._admitted.request.speculation
         heeds_price = self._heeds_price
         outlook = drafting.meter.outlook(max_gamma) if heeds_price and drafting.meter is not None else None
+        stops_early, may_draft_ahead = self._means.leave.early_stop, drafting.may_go_on
         if outlook is not None:
-            verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=drafting.may_go_on)
+            if stops_early and drafting.is_near(max_gamma, verifier.peer.load.pass_us):
+                may_draft_ahead = False  # what lies ahead is drawn to a number of nodes, not as far as it is worth it
+            verifier.outlook = outlook.profile(drafting.load, may_draft_ahead=may_draft_ahead)
         position = self._committed.position
         num_remaining = self._admitted.max_tokens - self._committed.num_output
         return Snapshot(
@@ -149,7 +156,8 @@ class RoundLoop:
             outlook=outlook,
             objective=self._admitted.objective,
             need=self._record.pace.need(num_remaining),
-            may_draft_ahead=drafting.may_go_on,
+            may_draft_ahead=may_draft_ahead,
+            stops_early=stops_early,
             is_alone=verifier.peer.num_sessions <= 1,
             last=self._choice,
             chance=uniform(self._admitted.opening.seed, Purpose.EXPLORE, position, 0) if heeds_price else 1.0,

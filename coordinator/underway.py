@@ -204,7 +204,8 @@ class Underway:
         """A round's draft is whole: how long it was away, its drawing left out."""
         if self._drafting.meter is not None:
             away_s = (round_.draft_end_ns - round_.start_ns) / 1e9 - part.draft_us / 1e6
-            self._drafting.meter.came_back(away_s + self._verifying.session.peer.round_trip_us / 1e6)
+            away_s += self._verifying.session.peer.round_trip_us / 1e6
+            self._drafting.meter.came_back(away_s, is_held=round_.is_held)
 
     def _cut(self) -> None:
         """Send the rounds that the line has all nodes of."""

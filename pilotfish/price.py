@@ -21,12 +21,15 @@ KEEP_GAIN = 0.08  # another choice than the last one must be worth so much more,
 class Profile:
     """What speculating would be like for one session, as far as it was measured."""
 
-    survival: tuple[float, ...]  # probability that the first node, the first two, … hold; never rising
+    survival: tuple[float, ...]  # of a draft that came: probability that one node, the first two, … hold; never rising
     start_s: float  # the drafter's time before its first node
     token_s: float  # its time per node
     round_trip_s: float  # from a verdict until the request reaches the drafter, and from the draft until the verifier
     may_draft_ahead: bool = False  # its drafter goes on with its likeliest line while a draft is verified
     is_drawn: bool = False  # by chance, and judged by their law: tokens committed meanwhile are seldom its drafts'
+    offered: float = (
+        1.0  # probability that a draft comes when it is asked for; one that finds nothing costs no position
+    )
 
     def away_s(self, gamma: int) -> float:
         """From a verdict until the next draft of `gamma` tokens is there."""
@@ -39,12 +42,12 @@ class Profile:
 
     @cached_property
     def expected_tokens(self) -> tuple[float, ...]:
-        """E by γ, from γ = 0: one token, and one more for each node that holds."""
+        """E of a draft that came, by γ, from γ = 0: one token, and one more for each node that holds."""
         return tuple(accumulate(self.line))
 
-    def tokens(self, gamma: int, passes: int) -> float:
-        """Expected in `passes` passes, the last of which carries the draft and the others one token each."""
-        return passes + self.expected_tokens[gamma] - self.expected_tokens[passes - 1]
+    def tokens(self, gamma: int) -> float:
+        """Expected of a round that is waited for, whether a draft comes or none."""
+        return 1.0 + self.offered * (self.expected_tokens[gamma] - 1.0)
 
     def num_worthy(self, price: float) -> int:
         """Depth to which nodes are worth the price."""
@@ -107,6 +110,9 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
     A drafter that goes on while its draft is verified has guessed the bonus too. With probability s_{γ+1} all of it
     was right; then the next draft, of n nodes, lies there at once, and again with probability s_{γ+n+2} / s_{γ+1}.
 
+    Where nothing comes of a request the session has a token all the same, for one position, and asks again at its next
+    verdict: when one that runs on would have had its draft for the pass after it, that is a pass earlier.
+
     Where drafts are drawn by chance and judged by their law, what is committed meanwhile is drawn independently of them
     and seldom the same: such a session does not run on.
 
@@ -142,31 +148,41 @@ def most_passes(profile: Profile) -> int:
     return 1 if profile.is_drawn else MAX_PASSES
 
 
-class _Cycle(NamedTuple):
+class Cycle(NamedTuple):
     """From one draft of a session to the next, the rounds that lay ahead of it included."""
 
     tokens: float
     positions: float
     periods: float
 
+    def or_plain(self, offered: float, num_passes: int) -> Cycle:
+        """This one where a draft comes, else so many passes with a token each."""
+        plain = (1.0 - offered) * num_passes
+        return Cycle(offered * self.tokens + plain, offered * self.positions + plain, offered * self.periods + plain)
 
-def _cycle(profile: Profile, plan: Plan, choice: Choice) -> _Cycle:
+
+def cycle(profile: Profile, plan: Plan, choice: Choice) -> Cycle:
     """What a choice of γ over 0 gets and takes."""
+    return _drafted(profile, plan, choice).or_plain(profile.offered, max(1, choice.passes - 1))
+
+
+def _drafted(profile: Profile, plan: Plan, choice: Choice) -> Cycle:
+    """The same where a draft comes."""
     gamma, passes, ahead = choice
-    tokens = profile.tokens(gamma, passes)
-    if not ahead:
-        return _Cycle(tokens, gamma + 1, passes)
     line, sums = profile.line, profile.expected_tokens
+    tokens = passes + sums[gamma] - sums[passes - 1]
+    if not ahead:
+        return Cycle(tokens, gamma + 1, passes)
     again = line[gamma + ahead + 2] / line[gamma + 1] if line[gamma + 1] > 0.0 else 0.0
     hits = line[gamma + 1] / (1.0 - again)  # rounds that lie ahead and count, for each one that does not
     tokens += (sums[gamma + 1 + ahead] - sums[gamma]) / (1.0 - again)
     share = plan.ahead_s / plan.period_s if plan.ahead_s else 1.0
-    return _Cycle(tokens, gamma + 1 + (ahead + 1) * hits, passes + hits * share)
+    return Cycle(tokens, gamma + 1 + (ahead + 1) * hits, passes + hits * share)
 
 
 def _worth(profile: Profile, plan: Plan, choice: Choice) -> float:
     """Tokens less the price of their positions, per pass."""
-    tokens, positions, periods = _cycle(profile, plan, choice)
+    tokens, positions, periods = cycle(profile, plan, choice)
     return (tokens - plan.price * positions) / periods
 
 
@@ -174,8 +190,8 @@ def token_s(profile: Profile, plan: Plan, choice: Choice) -> float:
     """Expected time per token of a session that answers the plan so; one that runs free has a token every pass."""
     if not choice.gamma:
         return plan.period_s
-    cycle = _cycle(profile, plan, choice)
-    return cycle.periods * plan.period_s / cycle.tokens
+    found = cycle(profile, plan, choice)
+    return found.periods * plan.period_s / found.tokens
 
 
 def _num_ahead(profile: Profile, plan: Plan, max_gamma: int) -> int:
@@ -208,5 +224,6 @@ def differ(one: Profile, other: Profile) -> bool:
         return True
     depth = min(4, len(one.survival))
     moved = max((abs(one.survival[i] - other.survival[i]) for i in range(depth)), default=0.0)
+    moved = max(moved, abs(one.offered - other.offered))
     away, before = other.away_s(4), one.away_s(4)
     return moved > 0.05 or abs(away - before) > 0.1 * max(away, before)

@@ -14,8 +14,8 @@ from pilotfish.price import Profile
 
 MAX_CLASSES = 8
 NUM_TYPICAL = 8  # members whose mean stands for a class
-Class = tuple[float, ...]  # survival of the first node and of one further down, times, depth, drafts ahead, is drawn
-WEIGHTS = np.array([1 / 12, 1 / 12, 1 / 20, 1 / 40, 1.0, 1.0, 1.0])  # of the differences between classes
+Class = tuple[float, ...]  # survival of the first node and of one further down, offers, times, depth, two kinds
+WEIGHTS = np.array([1 / 12, 1 / 12, 1 / 12, 1 / 20, 1 / 40, 1.0, 1.0, 1.0])  # of the differences between classes
 
 
 @dataclass(slots=True)
@@ -77,8 +77,12 @@ class Crowd:
         some = [self._profiles[session][1] for session in islice(members, NUM_TYPICAL)]
         if len(some) == 1:
             return some[0]
-        survival = tuple(fsum(values) / len(some) for values in zip(*(one.survival for one in some), strict=True))
-        return replace(some[0], survival=survival)
+        offered = fsum(one.offered for one in some)
+        survival = tuple(
+            fsum(one.offered * value for one, value in zip(some, values, strict=True)) / offered if offered else 0.0
+            for values in zip(*(one.survival for one in some), strict=True)
+        )
+        return replace(some[0], survival=survival, offered=offered / len(some))
 
     def _leave(self, session: Hashable, former: Class) -> None:
         members = self._members[former]
@@ -93,6 +97,7 @@ def _class(profile: Profile) -> Class:
     return (
         round(first * 12),
         round(middle * 12),
+        round(profile.offered * 12),
         _band(profile.away_s(0)),
         _band(profile.token_s),
         depth,

@@ -123,6 +123,7 @@ class _Table:
     token_s: Array  # [K] slack included
     drawn_s: Array  # [K] without: a line that goes on does not lose what is a hair late
     log_rate: Array  # [K] of a node beyond the measured depths
+    offered: Array  # [K] probability that a draft comes
     is_ahead: NDArray[np.bool_]  # [K] its drafter drafts ahead
     most_passes: Indices  # [K] from one of its drafts to the next
     max_gamma: int
@@ -147,6 +148,7 @@ class _Table:
             token_s=np.array([profile.token_s for profile, _ in classes]) * stretch,
             drawn_s=np.array([profile.token_s for profile, _ in classes]),
             log_rate=log_rate,
+            offered=np.array([profile.offered for profile, _ in classes]),
             is_ahead=np.array([profile.may_draft_ahead and depth > 0 for profile, _ in classes]),
             most_passes=np.array([most_passes(profile) for profile, _ in classes]),
             max_gamma=depth,
@@ -256,7 +258,8 @@ def _fixed_points(table: _Table, cost: CostCurve, wanted_s: Array, prices: Array
     is_in_time = ((back_s <= answers.passes * period_s[:, None] * 1.001) | (answers.gamma == 0)).all(1)
     kind = np.bitwise_or.reduce(np.where(answers.gamma > 0, 1 << (answers.passes - 1), 0), axis=1)
     tokens_per_s = np.where(is_in_time, answers.rate(table) / period_s, 0.0)
-    num_drafts = np.where(answers.gamma > 0, 1.0 / answers.passes, 0.0) @ table.count
+    between = table.offered * answers.passes + (1.0 - table.offered) * np.maximum(1, answers.passes - 1)
+    num_drafts = np.where(answers.gamma > 0, table.offered / between, 0.0) @ table.count
     return _Found(wanted_s, prices, tokens_per_s, period_s, pass_s, kind, num_drafts)
 
 
@@ -281,6 +284,7 @@ def _answers(
         found = _Cycle(k - table.sums[:, k - 1] + table.at(table.sums, n), n + 1, np.array(float(k)))
         if ahead is not None:
             found = _with_ahead(table, found, n, ahead, share)
+        found = _or_plain(table, found, max(1, k - 1))
         worth = (found.tokens - price * found.positions) / found.length
         is_better = (n >= k) & (k <= table.most_passes) & (worth > best + 1e-9)
         best = np.where(is_better, worth, best)
@@ -311,3 +315,9 @@ def _with_ahead(table: _Table, cycle: _Cycle, gamma: Indices, ahead: Indices, sh
     hits = alive * factor
     gained = (table.at(table.sums, gamma + 1 + ahead) - table.at(table.sums, gamma)) * factor
     return _Cycle(cycle.tokens + gained, cycle.positions + (ahead + 1) * hits, cycle.length + hits * share)
+
+
+def _or_plain(table: _Table, cycle: _Cycle, num_passes: int) -> _Cycle:
+    """The cycle where a draft comes, else so many passes with a token each."""
+    plain = (1.0 - table.offered) * num_passes
+    return _Cycle(*(table.offered * each + plain for each in cycle))

@@ -250,4 +250,5 @@ def _between(known: Profile, new: Profile) -> Profile:
     if len(known.survival) != len(new.survival):
         return new
     survival = tuple(a + SMOOTHING * (b - a) for a, b in zip(known.survival, new.survival, strict=True))
-    return replace(new, survival=survival)
+    offered = known.offered + SMOOTHING * (new.offered - known.offered)
+    return replace(new, survival=survival, offered=offered)

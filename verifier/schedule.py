@@ -29,11 +29,12 @@ class Candidate:
     may_commit: bool  # with that draft, or by its grant; else only its pending tokens but the last are computed
     is_free: bool  # it commits by its grant: it needs no item and waits for none
     last_pass: int  # number of the pass that served it last
-    due_at_s: float = inf  # when the item it waits for is expected; inf: none is
+    due_at_s: float = inf  # when its next draft is expected, though it runs free meanwhile; inf: none is
     due_in_s: float = 0.0  # how long after its verdict that is
     due_within_s: float = 0.0  # how much later or earlier it usually is
     tokens_per_draft: float = 1.0  # what it commits with a draft, as lately
     nodes_per_draft: float = 1.0  # likewise its nodes
+    offered: float = 1.0  # how often one came lately
     may_put_off: bool = False  # it may go without that draft, by its grant; the tail counts later
     last_draft_pass: int = 0  # number of the pass that carried its last draft
     first_by_s: float = inf  # when its prompt is to be read; inf: whenever there is room
@@ -179,18 +180,19 @@ class StartByWorth:
         return min(moment.ready_since_s + wait_s, *(prompt.first_by_s - moment.pass_s for prompt in prompts))
 
     def _due(self, moment: Moment, last_s: float) -> list[Due]:
-        """Drafts that can be waited for at all."""
-        due = (
-            Due(
-                candidate.due_at_s + self._lateness_s(candidate),
-                candidate.tokens_per_draft,
-                1 + candidate.nodes_per_draft,
-            )
-            for candidate in moment.candidates
-            if not candidate.may_commit
-        )
-        return [draft for draft in due if draft.expected_s <= last_s]
+        """Drafts that can be waited for at all; a session that is alone waits for none."""
+        if len(moment.candidates) == 1:
+            return []
+        expected = ((each, each.due_at_s + self._lateness_s(each)) for each in moment.candidates)
+        return [_due(candidate, at_s) for candidate, at_s in expected if at_s <= last_s]
 
     def _lateness_s(self, candidate: Candidate) -> float:
         """How much later than expected its draft is still waited for."""
         return self.lateness_s + self.lateness * candidate.due_in_s + self.deviations * candidate.due_within_s
+
+
+def _due(candidate: Candidate, expected_s: float) -> Due:
+    """What waiting for its draft brings, beyond the token of a session that runs free."""
+    own = 0.0 if candidate.may_commit else 1.0
+    num_more = candidate.offered * (candidate.tokens_per_draft - 1.0)
+    return Due(expected_s, own + num_more, own + candidate.offered * candidate.nodes_per_draft)

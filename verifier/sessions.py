@@ -93,10 +93,13 @@ class Session:
     last_pass: int = field(init=False, default=0)  # number of the pass that served it last
     last_draft_pass: int = field(init=False, default=0)  # number of the pass that carried its last draft
     verdict_at_s: float | None = field(init=False, default=None)  # of the last verdict, until the next item has come
+    awaits_draft: bool = field(init=False, default=False)  # none was there at the last verdict, nor has come since
+    unanswered_s: float | None = field(init=False, default=None)  # the verdict before it, where the same is true of it
     turnaround_s: float | None = field(init=False, default=None)  # from a verdict to the next item, smoothed
     deviation_s: float = field(init=False, default=0.0)  # by how much that differs from one to the next, smoothed
     tokens_per_draft: float = field(init=False, default=1.0)  # committed with a draft, smoothed
     nodes_per_draft: float = field(init=False, default=1.0)  # smoothed
+    offered: float = field(init=False, default=1.0)  # share of the verdicts that a draft followed, smoothed
 
     def __post_init__(self, now_s: float) -> None:
         self.renew(now_s)
@@ -135,8 +138,12 @@ class Session:
         and judged by their law it may not: tokens committed meanwhile are seldom theirs, and which drafts count must
         not hang on anything that their tokens have a part in.
         """
-        is_drawn = self.opened.rule is not Rule.MATCH and not self.opened.sampling.is_greedy
-        return not is_drawn and now_s >= self.held_until_s and len(self.tokens) < self.free_until
+        return not self._is_drawn and now_s >= self.held_until_s and len(self.tokens) < self.free_until
+
+    @property
+    def _is_drawn(self) -> bool:
+        """Whether drafts may be drawn by chance and judged by their law."""
+        return self.opened.rule is not Rule.MATCH and not self.opened.sampling.is_greedy
 
     def first_by_s(self, now_s: float) -> float:
         """When its prompt is to be read: by its target, or as any other where it has none, or it is missed or met."""
@@ -145,9 +152,12 @@ class Session:
         return by_s if now_s < by_s else self.opened_s + NO_TARGET_S
 
     def due_at_s(self, now_s: float) -> float:
-        """When the item it is held for should come, by how long the last ones took; inf: it waits for none."""
-        is_held = self.finish is None and now_s < self.held_until_s
-        if not is_held or self.verdict_at_s is None or self.turnaround_s is None:
+        """When its next draft should come, by how long the last ones took; inf: none is to be expected.
+
+        A session that is held says that one will; of one that runs free it is known by how often one came.
+        """
+        is_waited_for = now_s < self.held_until_s or (self.awaits_draft and not self._is_drawn)
+        if self.finish is not None or not is_waited_for or self.verdict_at_s is None or self.turnaround_s is None:
             return inf
         return self.verdict_at_s + self.turnaround_s
 
@@ -169,6 +179,8 @@ class Session:
         self.hashes.extend(tokens)
         self.finish = finish
         hand = claim.hand
+        if self.unanswered_s is not None:
+            self.offered -= SMOOTHING * self.offered
         if hand is not None:
             self.tokens_per_draft += SMOOTHING * (len(tokens) - self.tokens_per_draft)
             self.nodes_per_draft += SMOOTHING * (len(claim.draft) - self.nodes_per_draft)
@@ -183,7 +195,9 @@ class Session:
             self.free_until, self.held_until_s, self.over = ended.free_until, now_s + ended.patience_s, None
         if finish is not None:
             self.in_hand, self.ahead = None, []
-        self.verdict_at_s = now_s
+        # What came during the pass has not been taken yet: it will follow the verdict before this one.
+        self.unanswered_s = self.verdict_at_s if self.awaits_draft else None
+        self.verdict_at_s, self.awaits_draft = now_s, self.in_hand is None
         self.last_verdict = Verdict(
             session=self.key.session,
             position=position,
@@ -334,13 +348,19 @@ class Session:
 
     def _measure_turnaround(self, now_s: float) -> None:
         hand = self.in_hand
-        if self.verdict_at_s is None or hand is None or not hand.is_complete or hand.arrived_s < self.verdict_at_s:
+        if hand is None or not hand.is_complete:
+            return
+        if self.verdict_at_s is not None and hand.arrived_s >= self.verdict_at_s:
+            took_s, self.verdict_at_s = now_s - self.verdict_at_s, None
+        elif self.unanswered_s is not None and hand.arrived_s >= self.unanswered_s:  # it came during the pass
+            took_s, self.unanswered_s = now_s - self.unanswered_s, None
+        else:
             return  # one that lay there before the verdict says nothing of how long they take
-        took_s = now_s - self.verdict_at_s
+        self.awaits_draft = False
+        self.offered += SMOOTHING * (1.0 - self.offered)
         known_s = took_s if self.turnaround_s is None else self.turnaround_s
         self.deviation_s += SMOOTHING * (abs(took_s - known_s) - self.deviation_s)
         self.turnaround_s = known_s + SMOOTHING * (took_s - known_s)
-        self.verdict_at_s = None
 
     def _hand_of(self, round_: int) -> DraftInHand | None:
         if self.in_hand is not None and self.in_hand.round == round_:

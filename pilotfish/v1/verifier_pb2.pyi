@@ -75,20 +75,22 @@ class Work(_message.Message):
     def __init__(self, draft: _Optional[_Union[_peer_pb2.Draft, _Mapping]] = ..., first_node: _Optional[int] = ..., is_complete: _Optional[bool] = ..., grant: _Optional[int] = ..., patience_us: _Optional[int] = ..., assumes: _Optional[_Iterable[int]] = ..., profile: _Optional[_Union[Profile, _Mapping]] = ...) -> None: ...
 
 class Profile(_message.Message):
-    __slots__ = ("survival", "start_us", "token_us", "round_trip_us", "may_draft_ahead", "is_drawn")
+    __slots__ = ("survival", "start_us", "token_us", "round_trip_us", "may_draft_ahead", "is_drawn", "offered")
     SURVIVAL_FIELD_NUMBER: _ClassVar[int]
     START_US_FIELD_NUMBER: _ClassVar[int]
     TOKEN_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
     MAY_DRAFT_AHEAD_FIELD_NUMBER: _ClassVar[int]
     IS_DRAWN_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_FIELD_NUMBER: _ClassVar[int]
     survival: bytes
     start_us: int
     token_us: int
     round_trip_us: int
     may_draft_ahead: bool
     is_drawn: bool
-    def __init__(self, survival: _Optional[bytes] = ..., start_us: _Optional[int] = ..., token_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., may_draft_ahead: _Optional[bool] = ..., is_drawn: _Optional[bool] = ...) -> None: ...
+    offered: int
+    def __init__(self, survival: _Optional[bytes] = ..., start_us: _Optional[int] = ..., token_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., may_draft_ahead: _Optional[bool] = ..., is_drawn: _Optional[bool] = ..., offered: _Optional[int] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("answers", "load")

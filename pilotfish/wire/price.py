@@ -21,6 +21,7 @@ def write_profile(profile: Profile) -> verifier_pb2.Profile:
         round_trip_us=microseconds(round(1e6 * profile.round_trip_s)),
         may_draft_ahead=profile.may_draft_ahead,
         is_drawn=profile.is_drawn,
+        offered=None if profile.offered >= 1.0 else int(255 * profile.offered + 1e-6),
     )
 
 
@@ -34,6 +35,7 @@ def read_profile(proto: verifier_pb2.Profile) -> Profile:
         round_trip_s=proto.round_trip_us / 1e6,
         may_draft_ahead=proto.may_draft_ahead,
         is_drawn=proto.is_drawn,
+        offered=min(proto.offered, 255) / 255 if proto.HasField("offered") else 1.0,
     )
 
 

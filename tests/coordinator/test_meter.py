@@ -58,3 +58,14 @@ def test_a_new_session_begins_with_what_others_found() -> None:
     second.received(Draft.chain([3]))
     assert second.outlook(4).is_drawn  # once one was
     assert not Meter(kinds.session(KIND), 0.002, common).outlook(4).is_drawn  # under match nothing is judged by its law
+
+
+def test_what_took_longer_while_the_session_ran_free_counts_little() -> None:
+    """Drafts that nobody waited for may have taken longer for the pass that ran; quicker ones count in full."""
+    held, free, quick = (Meter(Estimator().session(KIND), 0.0, Common(away_s=0.010)) for _ in range(3))
+    held.came_back(0.030)
+    free.came_back(0.030, is_held=False)
+    quick.came_back(0.005, is_held=False)
+    assert held.away_s == pytest.approx(0.012)
+    assert free.away_s == pytest.approx(0.0104)
+    assert quick.away_s == pytest.approx(0.0095)

@@ -87,6 +87,7 @@ def profiles(draw: Any) -> Profile:
         round_trip_s,
         may_draft_ahead=draw(st.booleans()),
         is_drawn=draw(st.booleans()),
+        offered=draw(st.integers(0, 255)) / 255,
     )
 
 

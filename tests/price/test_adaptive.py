@@ -105,6 +105,16 @@ def test_drafter_that_costs_nothing_is_asked_without_waiting() -> None:
     assert not decision.is_held
 
 
+def test_lookups_are_drawn_as_far_as_the_drafter_is_sure_of_them() -> None:
+    """Where drawing takes no time γ is the most there may be, and the price says where to stop; else γ is chosen."""
+    load = replace(IDLE, plan=Plan(0.2, 0.05, 0.04, 100.0, 1))
+    lookup = replace(snapshot(0.6, token_us=0, load=load), drafter=DrafterLoad(), stops_early=True)
+    decision = AdaptivePolicy().decide(lookup)
+    assert (decision.gamma, decision.price, decision.step_price, decision.is_held) == (16, 0.2, 0.0, True)
+    for other in (replace(lookup, stops_early=False), replace(lookup, drafter=DrafterLoad(token_us=2_000))):
+        assert AdaptivePolicy().decide(other).gamma < 5
+
+
 def test_bad_spell_is_not_for_ever() -> None:
     """A session that runs free for poor acceptance tries a draft when its chance comes up, and says so."""
     poor = snapshot(0.05, token_us=20_000)

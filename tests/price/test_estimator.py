@@ -89,14 +89,31 @@ def test_priors_persist(tmp_path: Path) -> None:
     for _ in range(100):
         session.observe(Evidence.of_round(2, 2, 0))
         session.calibrate((2.0, 2.0), 0)
+        session.answered(is_given=False)
     path = tmp_path / "priors.json"
     estimator.save(path)
     other = Estimator()
     assert other.load(path)
     assert other.rates(KIND, 1)[0] == pytest.approx(estimator.rates(KIND, 1)[0], abs=0.03)
     assert other.session(KIND).calibration == session.calibration
+    assert other.session(KIND).offered < 0.1
     path.write_text("[]")
     assert not other.load(path)
+
+
+def test_how_often_a_draft_comes_is_known_of_the_kind_and_soon_of_the_session() -> None:
+    """A session begins with what its kind found, and a few answers of its own outweigh that."""
+    estimator = Estimator()
+    assert estimator.session(KIND).offered == 1.0
+    for number in range(100):
+        estimator.session(KIND).answered(is_given=number % 5 == 0)
+    one, other = estimator.session(KIND), estimator.session(KIND)
+    assert one.offered == pytest.approx(0.2, abs=0.07)
+    for _ in range(4):
+        one.answered(is_given=True)
+        other.answered(is_given=False)
+    assert one.offered > 0.75
+    assert other.offered < 0.1
 
 
 def test_temperature_bands() -> None:

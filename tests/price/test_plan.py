@@ -38,20 +38,26 @@ def test_one_session_gets_the_textbook_optimum() -> None:
 @pytest.mark.parametrize("num_sessions", [1, 4, 16, 40])
 @pytest.mark.parametrize("round_trip_s", [0.0, 0.6, 2.0])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_promise_is_what_the_answers_come_to(num_sessions: int, round_trip_s: float, ahead: bool) -> None:
+@pytest.mark.parametrize("offered", [1.0, 0.3])
+def test_promise_is_what_the_answers_come_to(
+    num_sessions: int, round_trip_s: float, ahead: bool, offered: float
+) -> None:
     """What a plan promises is what its sessions get if each answers by `choose`, and a pass then takes as long."""
     profile = profile_of(0.85, round_trip_s=round_trip_s, ahead=ahead and num_sessions > 1)
+    profile = replace(profile, offered=offered)
     cost = roofline(64)
     plan = solve([profile] * num_sessions, cost, 16, slack=NO_SLACK)
     gamma, passes, ahead_nodes = choose(profile, plan, 16)
+    line, sums = profile.line, profile.expected_tokens
     tokens, positions, length = (
-        (profile.tokens(gamma, passes), gamma + 1.0, float(passes)) if gamma else (1.0, 1.0, 1.0)
+        (passes + sums[gamma] - sums[passes - 1], gamma + 1.0, float(passes)) if gamma else (1.0, 1.0, 1.0)
     )
     if ahead_nodes:
-        line, sums = profile.line, profile.expected_tokens
         hits = line[gamma + 1] / (1.0 - line[gamma + ahead_nodes + 2] / line[gamma + 1])
         tokens += hits * (sums[gamma + 1 + ahead_nodes] - sums[gamma]) / line[gamma + 1]
         positions, length = positions + hits * (ahead_nodes + 1), length + hits
+    plain = (1.0 - offered) * max(1, passes - 1) if gamma else 1.0 - offered
+    tokens, positions, length = offered * tokens + plain, offered * positions + plain, offered * length + plain
     assert num_sessions * tokens / length / plan.period_s == pytest.approx(plan.tokens_per_s, rel=1e-6)
     pass_s = float(cost(np.array([num_sessions * positions / length]))[0])
     assert pass_s == pytest.approx(plan.pass_s, rel=1e-6)
@@ -65,7 +71,7 @@ def test_drawn_drafts_take_no_turns(round_trip_s: float) -> None:
     assert plan.kind <= 1
     gamma, passes, _ = choose(profile, plan, 16)
     assert passes == 1
-    assert 16 * profile.tokens(gamma, 1) / plan.period_s == pytest.approx(plan.tokens_per_s, rel=1e-6)
+    assert 16 * profile.tokens(gamma) / plan.period_s == pytest.approx(plan.tokens_per_s, rel=1e-6)
 
 
 def test_never_promises_less_than_plain_decoding() -> None:
@@ -87,6 +93,19 @@ def test_speculation_ends_past_the_ridge() -> None:
     profiles = [profile_of(0.7)] * 64
     assert solve(profiles, roofline(48), 16).kind == 0
     assert solve(profiles, roofline(1e6), 16).kind != 0
+
+
+def test_a_draft_that_is_seldom_there_is_as_deep_as_one_that_always_is() -> None:
+    """Where one lookup in five finds anything a pass carries few nodes, and γ is not that of five times as many.
+
+    Beside it, what it comes to where the same were drafts that always come and hold a fifth as often.
+    """
+    seldom = [replace(profile_of(0.85, token_s=0.0, round_trip_s=0.1), offered=0.2)] * 8
+    weak = [replace(each, survival=tuple(0.2 * s for s in each.survival), offered=1.0) for each in seldom]
+    plan, other = solve(seldom, roofline(24), 16), solve(weak, roofline(24), 16)
+    assert choose(seldom[0], plan, 16).gamma >= 8
+    assert choose(weak[0], other, 16).gamma <= 4
+    assert plan.tokens_per_s > 1.2 * other.tokens_per_s
 
 
 def test_far_sessions_do_not_hold_up_near_ones() -> None:

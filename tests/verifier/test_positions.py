@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pilotfish.draft import Draft
 from pilotfish.messages import TokenKind
 from pilotfish.wire.values import MAX_ROUNDS_AHEAD
 from tests.verifier.bench import INCARNATION, NUM_IDS, Bench, BenchSession, greedy, random_table
+from verifier.sessions import SessionKey
 
 PROMPT = [1, 2, 3]
 TABLE = random_table()
@@ -156,6 +158,30 @@ def test_a_drafter_joins_a_free_session_without_a_bubble() -> None:
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_how_often_and_when_drafts_follow_is_known_of_a_free_session_too() -> None:
+    """A draft that came during a pass is counted from the verdict before it, though it is taken after the next."""
+    bench = Bench(TABLE)
+    session = bench.session(PROMPT, grant=1000)
+    bench.turn()
+    inside = bench.engine.sessions[SessionKey("", session.id)]
+    assert inside.due_at_s(bench.now_s) == inf
+    for _ in range(8):
+        position, began_s = len(session.tokens), bench.now_s
+        bench.now_s = began_s + 1.0
+        bench.turn()
+        bench.now_s = began_s + 0.3
+        session.work(TEXT[position - 3 : position + 1], position=position, grant=1000)
+        bench.now_s = began_s + 2.0
+        bench.turn()
+    assert inside.turnaround_s == pytest.approx(0.3)
+    assert inside.offered == pytest.approx(1.0)
+    assert inside.due_at_s(bench.now_s) == pytest.approx(bench.now_s + 0.3)
+    for _ in range(8):
+        bench.now_s += 1.0
+        bench.turn()
+    assert inside.offered < 0.1
 
 
 def test_parts_are_verified_as_one_draft() -> None:

@@ -152,6 +152,9 @@ def test_a_pass_carries_no_more_drafts_than_told(rows: list[tuple[int, bool, int
 
 RULE = StartByWorth(max_wait_s=0.01, lateness=0.0, lateness_s=0.0)
 READY, FREE, PROMPT = candidate(0, num_nodes=3), candidate(1, is_free=True), candidate(2, num_pending=5)
+OFTEN, SELDOM = (
+    candidate(5, is_free=True, due_at_s=10.004, tokens_per_draft=4.0, offered=share) for share in (0.7, 0.02)
+)
 LONG_WAITING = candidate(4, num_pending=5, first_by_s=10.1)  # in time if its pass starts now
 
 
@@ -177,11 +180,16 @@ def due(at_s: float) -> Candidate:
         ([PROMPT, due(10.004)], 10.004),
         ([PROMPT, *[READY] * 30, due(10.004)], 10.0),
         ([PROMPT, LONG_WAITING, due(10.004)], 10.0),
+        ([READY, OFTEN], 10.004),
+        ([READY, SELDOM], 10.0),
+        ([OFTEN], 10.0),
+        ([*[READY] * 60, OFTEN], 10.0),
     ],
     ids=[
         "nothing", "only due", "alone", "waits for nobody known", "due soon", "two due soon", "one due too late",
         "due too late", "late already", "somebody is free", "many are free", "beside a prompt", "a prompt alone",
-        "a prompt and many others", "a prompt that is due",
+        "a prompt and many others", "a prompt that is due", "somebody free who often has a draft",
+        "who seldom has one", "who is alone", "many others",
     ],
 )  # fmt: skip
 def test_a_pass_starts_at_once_unless_drafts_are_due_soon(some: list[Candidate], starts_at_s: float) -> None:
