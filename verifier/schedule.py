@@ -192,7 +192,15 @@ class StartByWorth:
 
 
 def _due(candidate: Candidate, expected_s: float) -> Due:
-    """What waiting for its draft brings, beyond the token of a session that runs free."""
-    own = 0.0 if candidate.may_commit else 1.0
-    num_more = candidate.offered * (candidate.tokens_per_draft - 1.0)
-    return Due(expected_s, own + num_more, own + candidate.offered * candidate.nodes_per_draft)
+    """What waiting for its draft brings. A session that is held would stand by without it.
+
+    One that runs free would not: it has a token, and the draft's tail in the next pass. What it loses is the draft that
+    it could have had there by then, as often as there is one.
+    """
+    num_more, num_nodes = (
+        candidate.offered * (candidate.tokens_per_draft - 1.0),
+        candidate.offered * candidate.nodes_per_draft,
+    )
+    if candidate.may_commit:
+        return Due(expected_s, candidate.offered * num_more, num_nodes)
+    return Due(expected_s, 1.0 + num_more, 1.0 + num_nodes)
