@@ -180,10 +180,12 @@ class StartByWorth:
         return min(moment.ready_since_s + wait_s, *(prompt.first_by_s - moment.pass_s for prompt in prompts))
 
     def _due(self, moment: Moment, last_s: float) -> list[Due]:
-        """Drafts that can be waited for at all; a session that is alone waits for none."""
+        """Drafts that can be waited for at all; a session that is alone waits for none, a prompt not for free ones."""
         if len(moment.candidates) == 1:
             return []
-        expected = ((each, each.due_at_s + self._lateness_s(each)) for each in moment.candidates)
+        has_prompts = any(candidate.num_backlog for candidate in moment.candidates)
+        waiting = (each for each in moment.candidates if not (each.may_commit and has_prompts))
+        expected = ((each, each.due_at_s + self._lateness_s(each)) for each in waiting)
         return [_due(candidate, at_s) for candidate, at_s in expected if at_s <= last_s]
 
     def _lateness_s(self, candidate: Candidate) -> float:

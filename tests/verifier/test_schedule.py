@@ -184,12 +184,14 @@ def due(at_s: float) -> Candidate:
         ([READY, SELDOM], 10.0),
         ([OFTEN], 10.0),
         ([*[READY] * 60, OFTEN], 10.0),
+        ([PROMPT, OFTEN], 10.0),
     ],
     ids=[
         "nothing", "only due", "alone", "waits for nobody known", "due soon", "two due soon", "one due too late",
         "due too late", "late already", "somebody is free", "many are free", "beside a prompt", "a prompt alone",
         "a prompt and many others", "a prompt that is due", "somebody free who often has a draft",
         "who seldom has one", "who is alone", "many others",
+        "a prompt that nobody is held beside",
     ],
 )  # fmt: skip
 def test_a_pass_starts_at_once_unless_drafts_are_due_soon(some: list[Candidate], starts_at_s: float) -> None:
