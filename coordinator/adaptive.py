@@ -56,17 +56,17 @@ class AdaptivePolicy:
             reason = "target" if is_for_target else _why(profile, plan, choice.gamma, cap)
             decision = _deepened(choice, outlook, cap, reason)
             return decision if choice.ahead else _priced(decision, profile, plan, snapshot, cap)
-        return self._without_waiting(snapshot, outlook, plan, cap)
+        return self._without_waiting(snapshot, profile, plan, cap)
 
-    def _without_waiting(self, snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Decision:
+    def _without_waiting(self, snapshot: Snapshot, profile: Profile, plan: Plan, cap: Decision) -> Decision:
         """What goes on while the session runs free."""
-        reason = _why_not(snapshot, outlook, plan, cap)
-        drafter, load = snapshot.drafter, snapshot.verifier
+        outlook, drafter, load = snapshot.outlook, snapshot.drafter, snapshot.verifier
+        assert outlook is not None
+        reason = _why_not(profile, snapshot, plan, cap)
         price = max(MIN_PRICE, load.saturation if math.isinf(plan.price) else plan.price)
         pass_us = load.pass_us or 1
         if is_instant(drafter, pass_us, cap.gamma):
-            worthy = outlook.profile(drafter, may_draft_ahead=False).num_worthy(price)
-            gamma = cap.gamma if snapshot.stops_early else min(worthy, cap.gamma)
+            gamma = cap.gamma if snapshot.stops_early else min(profile.num_worthy(price), cap.gamma)
             return Decision(gamma, reason, is_held=False, price=price)
         gamma = min(EXPLORE_GAMMA, cap.gamma)
         away = (1e6 * outlook.round_trip_s + drafter.draft_us(gamma)) / pass_us  # in passes
@@ -193,9 +193,8 @@ def _why(profile: Profile, plan: Plan, gamma: int, cap: Decision) -> Reason:
     return "saturation" if profile.num_worthy(MIN_PRICE) > gamma else "acceptance"
 
 
-def _why_not(snapshot: Snapshot, outlook: Outlook, plan: Plan, cap: Decision) -> Reason:
+def _why_not(profile: Profile, snapshot: Snapshot, plan: Plan, cap: Decision) -> Reason:
     """Why a session runs free: what would have to be otherwise for drafts to pay."""
-    profile = outlook.profile(snapshot.drafter, may_draft_ahead=False)
     pass_s = plan.pass_s or snapshot.verifier.pass_us / 1e6
     if pass_s <= 0.0:
         return "acceptance"

@@ -19,7 +19,7 @@ from pilotfish.messages import DrafterLoad, DraftPart, Refusal, Rule, SideLines,
 _FIRST_RETRY_S: Final = 0.05  # until a drafter is tried again; doubled while it does not answer
 _LAST_RETRY_S: Final = 2.0
 _SESSION_GOES_ON: Final = frozenset({"argument", "malformed", "internal"})  # reasons for which a draft alone is lost
-SHORT_WAY: Final = 0.25  # of a pass
+_SHORT_WAY: Final = 0.25  # of a pass
 _NO_LOAD: Final = DrafterLoad()
 
 
@@ -95,7 +95,7 @@ class Drafting:
 
     def is_near(self, gamma: int, pass_us: float) -> bool:
         """Whether a draft of γ nodes is looked up, and back so soon after a verdict that none need lie ahead of it."""
-        return is_instant(self.load, pass_us, gamma) and 1e6 * self.away_s(gamma) < SHORT_WAY * pass_us
+        return is_instant(self.load, pass_us, gamma) and 1e6 * self.away_s(gamma) < _SHORT_WAY * pass_us
 
     @property
     def num_side_lines(self) -> int:

@@ -27,9 +27,7 @@ class Profile:
     round_trip_s: float  # from a verdict until the request reaches the drafter, and from the draft until the verifier
     may_draft_ahead: bool = False  # its drafter goes on with its likeliest line while a draft is verified
     is_drawn: bool = False  # by chance, and judged by their law: tokens committed meanwhile are seldom its drafts'
-    offered: float = (
-        1.0  # probability that a draft comes when it is asked for; one that finds nothing costs no position
-    )
+    offered: float = 1.0  # probability that a draft comes when asked for; one that finds nothing costs no position
 
     def away_s(self, gamma: int) -> float:
         """From a verdict until the next draft of `gamma` tokens is there."""

@@ -137,6 +137,13 @@ class CostCurve:
         curve, extra = self._curve(), self._extra(PassShape(1, num_sequences, num_context_tokens))
         return lambda positions: curve(positions) + extra
 
+    def length(self, num_context_tokens: float) -> Callable[[Array, Array], Array]:
+        """T as a function of positions and of sequences, for sequences with so much context each."""
+        curve, each_s = self._curve(), self.context_s * num_context_tokens / 1000
+        return lambda positions, sequences: (
+            curve(positions) + self.sequence_s * np.maximum(sequences - 1.0, 0.0) + each_s * sequences
+        )
+
     def saturation(self, shape: PassShape) -> float:
         """(dT/dn)·n/T in [0, 1]: the share of a pass's length that its positions are to blame for."""
         if shape.is_empty or not self.is_known:

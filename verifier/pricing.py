@@ -13,6 +13,7 @@ from pilotfish.price import Plan, Profile
 from verifier.cost import CostCurve, PassShape
 from verifier.plan import CostCurve as Curve
 from verifier.planner import Planner
+from verifier.tempo import PassLength
 from verifier.traffic import PassRecord
 
 RUNS_FREE: Final = Profile((), 0.0, 0.0, 0.0)  # of a session of which nothing is known
@@ -59,9 +60,9 @@ class Pricing:
         return self._planner.plain_s
 
     @property
-    def length(self) -> Curve:
-        """T, for the sessions that are there."""
-        return self._cost(self._planner.num_sessions)
+    def length(self) -> PassLength:
+        """T, for sessions with as much context as those that are there."""
+        return self.curve.length(self._context_tokens)
 
     def put(self, session: Hashable, profile: Profile) -> None:
         """A session is there, or what is known of it has changed."""

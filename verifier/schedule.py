@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from verifier.plan import CostCurve
 from verifier.sessions import SessionKey
-from verifier.tempo import PROMPT_WAITS, Due, Ready, wait_until
+from verifier.tempo import PROMPT_WAITS, Array, Due, PassLength, Ready, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,11 @@ class Moment:
     candidates: Sequence[Candidate]
     ready_since_s: float  # since when something could have ridden; inf: nothing can
     pass_s: float  # length of the last pass
-    length: CostCurve | None = None  # of passes by their positions; None: all as long as the last
+    length: PassLength | None = None  # None: every pass is as long as the last
+
+    def length_s(self, positions: Array, sessions: Array) -> Array:
+        """T: how long a pass over so many positions of so many sessions takes."""
+        return np.full_like(positions, self.pass_s) if self.length is None else self.length(positions, sessions)
 
 
 class StartRule(Protocol):
@@ -163,13 +165,14 @@ class StartByWorth:
         ready = [candidate for candidate in moment.candidates if candidate.has_work]
         if not ready:
             return inf
-        last_s = self._last_s(moment, [candidate for candidate in ready if candidate.num_backlog])
+        prompts = [candidate for candidate in ready if candidate.num_backlog]
+        last_s = self._last_s(moment, prompts)
         if moment.now_s >= last_s:
             return moment.now_s
         tokens = sum(1.0 if candidate.is_free else candidate.tokens_per_draft for candidate in ready)
         positions = sum(candidate.num_pending + candidate.num_nodes for candidate in ready)
-        length = moment.length or partial(np.full_like, fill_value=moment.pass_s)
-        until_s = wait_until(moment.now_s, Ready(tokens, positions), self._due(moment, last_s), length)
+        due = self._due(moment, last_s, has_prompts=bool(prompts))
+        until_s = wait_until(moment.now_s, Ready(tokens, positions, len(ready)), due, moment.length_s)
         return moment.now_s if until_s is None else until_s
 
     def _last_s(self, moment: Moment, prompts: Sequence[Candidate]) -> float:
@@ -179,11 +182,10 @@ class StartByWorth:
         wait_s = min(self.max_wait_s, PROMPT_WAITS * moment.pass_s)
         return min(moment.ready_since_s + wait_s, *(prompt.first_by_s - moment.pass_s for prompt in prompts))
 
-    def _due(self, moment: Moment, last_s: float) -> list[Due]:
+    def _due(self, moment: Moment, last_s: float, *, has_prompts: bool) -> list[Due]:
         """Drafts that can be waited for at all; a session that is alone waits for none, a prompt not for free ones."""
         if len(moment.candidates) == 1:
             return []
-        has_prompts = any(candidate.num_backlog for candidate in moment.candidates)
         waiting = (each for each in moment.candidates if not (each.may_commit and has_prompts))
         expected = ((each, each.due_at_s + self._lateness_s(each)) for each in waiting)
         return [_due(candidate, at_s) for candidate, at_s in expected if at_s <= last_s]
@@ -199,10 +201,8 @@ def _due(candidate: Candidate, expected_s: float) -> Due:
     One that runs free would not: it has a token, and the draft's tail in the next pass. What it loses is the draft that
     it could have had there by then, as often as there is one.
     """
-    num_more, num_nodes = (
-        candidate.offered * (candidate.tokens_per_draft - 1.0),
-        candidate.offered * candidate.nodes_per_draft,
-    )
+    num_more = candidate.offered * (candidate.tokens_per_draft - 1.0)
+    num_nodes = candidate.offered * candidate.nodes_per_draft
     if candidate.may_commit:
-        return Due(expected_s, candidate.offered * num_more, num_nodes)
+        return Due(expected_s, candidate.offered * num_more, num_nodes, num_sessions=0)
     return Due(expected_s, 1.0 + num_more, 1.0 + num_nodes)

@@ -8,7 +8,8 @@ costs less than either:
     (r + d)·w  <  d·T(R)                   what the set loses by standing by
     w  <  T(R) + T(D) - T(R + D)           what everybody loses by passes in turn
 
-Where T rises with every position there is nothing to be shared, and nobody waits.
+Where T rises with every position there is nothing to be shared, and nobody waits. What a session's context adds to a
+pass is not shared either: T is that of the sessions which ride in it, and not of all.
 
 No clock tick is needed: sessions of one round-trip time fall into step. A draft that is past its time is waited for by
 nobody. A prompt counts as one token, and waits for a part of a pass at the most: without, each that comes would start a
@@ -17,14 +18,16 @@ pass of its own, in which all the others stand by.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from verifier.plan import CostCurve
+Array = NDArray[np.float64]
+PassLength: TypeAlias = Callable[[Array, Array], Array]  # positions and sessions of a pass -> seconds, elementwise
 
 PROMPT_WAITS: Final = 0.25  # of a pass, at the most
 
@@ -34,8 +37,9 @@ class Due:
     """A draft on its way."""
 
     expected_s: float  # when it should be there, slack for jitter included
-    tokens: float  # E: what its verdict is expected to commit
+    tokens: float  # that waiting for it brings: E, or less where its session has one anyway
     num_positions: float
+    num_sessions: int = 1  # that ride for it; 0: its session rides without it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,10 @@ class Ready:
 
     tokens: float  # expected to be committed by it
     num_positions: int
+    num_sessions: int
 
 
-def wait_until(now_s: float, ready: Ready, due: Iterable[Due], length: CostCurve) -> float | None:
+def wait_until(now_s: float, ready: Ready, due: Iterable[Due], length: PassLength) -> float | None:
     """When to look again; None: start the pass now.
 
     Args:
@@ -62,12 +67,9 @@ def wait_until(now_s: float, ready: Ready, due: Iterable[Due], length: CostCurve
         return coming[0].expected_s
     waits_s = np.array([draft.expected_s for draft in coming]) - now_s
     tokens = np.cumsum([draft.tokens for draft in coming])
-    positions = np.cumsum([float(draft.num_positions) for draft in coming])
-    now, later, together = np.split(
-        length(
-            np.concatenate([np.full_like(positions, ready.num_positions), positions, positions + ready.num_positions])
-        ),
-        3,
-    )
+    of_due = np.cumsum([(draft.num_positions, float(draft.num_sessions)) for draft in coming], axis=0).T
+    of_ready = np.array([[float(ready.num_positions)], [float(ready.num_sessions)]])
+    now = length(*of_ready)
+    later, together = length(*of_due), length(*(of_ready + of_due))
     pays = ((ready.tokens + tokens) * waits_s < tokens * now) & (waits_s < now + later - together)
     return None if not pays.any() else coming[int(np.flatnonzero(pays)[-1])].expected_s

@@ -292,26 +292,29 @@ class Simulation:
         return riders
 
     def _wait_until(self, verifier: Verifier, there: list[Served], now_s: float) -> float | None:
-        """The services' own start rule. A session that runs on is due too: its draft is worth what it adds."""
-        tokens = sum(s.decision.expected_tokens if s.ready_s <= now_s else 1.0 for s in there) + len(verifier.prompts)
-        positions = len(verifier.free) + len(verifier.prompts)
-        positions += sum(1 + s.num_usable(now_s) for s in there)
-        last_s = verifier.last_end_s + PROMPT_WAITS * verifier.last_pass_s if verifier.prompts else inf
+        """The services' own start rule (`verifier.schedule.StartByWorth`)."""
+        if verifier.num_sessions == 1:
+            return None
+        prompts, ready = verifier.prompts, [*there, *verifier.free]
+        tokens, positions = float(len(prompts)), sum(sequence.num_prompt_left for sequence in prompts)
+        for sequence in ready:
+            num_nodes = sequence.num_usable(now_s)
+            tokens += sequence.decision.expected_tokens if num_nodes else 1.0
+            positions += 1 + num_nodes
+        last_s = verifier.last_end_s + PROMPT_WAITS * verifier.last_pass_s if prompts else inf
         due = [
             Due(sequence.expected_s, sequence.decision.expected_tokens, sequence.decision.gamma + 1)
             for sequence in verifier.held
             if now_s < sequence.ready_s and now_s <= sequence.expected_s <= last_s
         ]
-        for sequence in verifier.free:
-            if not (decision := sequence.decision).gamma:
-                tokens += 1.0
-            elif sequence.ready_s <= now_s:
-                tokens += decision.expected_tokens
-            else:
-                tokens += 1.0
-                if sequence.is_right and sequence.expected_s <= last_s:
-                    due.append(Due(sequence.expected_s, decision.expected_tokens - 1.0, decision.gamma))
-        return wait_until(now_s, Ready(tokens, positions), due, verifier.model.curve(verifier.num_context_tokens))
+        if not prompts:  # what a session that runs on loses is its draft
+            due += [
+                Due(sequence.expected_s, decision.expected_tokens - 1.0, decision.gamma, num_sessions=0)
+                for sequence in verifier.free
+                if (decision := sequence.decision).gamma and sequence.is_right and now_s < sequence.ready_s
+            ]
+        length = verifier.model.length(verifier.num_context_tokens / verifier.num_sessions)
+        return wait_until(now_s, Ready(tokens, positions, len(ready) + len(prompts)), due, length)
 
     def _read_prompts(self, verifier: Verifier) -> list[Rider]:
         """Prompt chunks within the pass's budget, first come first."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from verifier.tempo import Array, PassLength
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,17 @@ class VerifierModel:
 
     def curve(self, context_tokens: float = 0.0) -> Callable[[Array], Array]:
         """T as a function of positions."""
+        return lambda positions: self._body_s(positions) + context_tokens * self.context_s_per_token
 
-        def seconds(positions: Array) -> Array:
-            share = positions / self.ridge
-            body = self.floor_s * (self.slope * share + (1.0 - self.slope) * np.maximum(1.0, share))
-            return np.asarray(body + context_tokens * self.context_s_per_token, dtype=np.float64)
+    def length(self, context_tokens: float) -> PassLength:
+        """T as a function of positions and of sessions, with so much context each."""
+        return lambda positions, sessions: (
+            self._body_s(positions) + sessions * context_tokens * self.context_s_per_token
+        )
 
-        return seconds
+    def _body_s(self, positions: Array) -> Array:
+        share = positions / self.ridge
+        return np.asarray(self.floor_s * (self.slope * share + (1.0 - self.slope) * np.maximum(1.0, share)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         self.mangle: Callable[[list[Any]], list[Any]] = lambda answers: answers  # what is sent for what was meant
         self.is_frozen = False  # makes no pass
         self.pass_s = 0.0
+        self.pass_us = 0  # that it tells: how long passes are
         self.patience = 1  # times longer than it is told
         self.is_lockstep = False  # commits once for every item, however much is granted
         self.puts_off: Callable[[], bool] = lambda: False  # whether a draft that could ride in a pass does not
@@ -159,7 +160,8 @@ class FakeVerifier(FakePeer, verifier_pb2_grpc.VerifierServicer):
         reader = asyncio.create_task(self._read(inbox, request_iterator, answers))
         try:
             async for items in answers.frames():
-                yield verifier_wire.write_frame(self.mangle(items), VerifierLoad(num_sessions=len(self.sessions)))
+                load = VerifierLoad(pass_us=self.pass_us, num_sessions=len(self.sessions))
+                yield verifier_wire.write_frame(self.mangle(items), load)
         finally:
             self.answers.discard(answers)
             reader.cancel()

@@ -279,3 +279,48 @@ async def test_the_first_token_waits_for_no_draft(start: Start) -> None:
     stack, verifier, _ = await three(start, AheadPolicy(3, 0, passes=2))
     assert (await stack.complete(max_tokens=9)).ids == truth(9)
     assert verifier.opens[0].grant > 1
+
+
+async def test_a_near_lookup_is_asked_with_the_prompt_and_nothing_lies_ahead(start: Start) -> None:
+    """Where a draft comes back in a fraction of a pass it is asked for before the first verdict, and none after it."""
+    policy = AheadPolicy(3, 2)
+    stack, verifier, drafter = await three(start, policy)
+    verifier.pass_us = 10_000_000
+    await stack.complete(max_tokens=4)  # after that it is known how long passes are and drafts take
+    verifier.is_frozen = True
+    verifier.works.clear()
+    drafter.requests.clear()
+    policy.may.clear()
+    answer = asyncio.create_task(stack.complete(max_tokens=16))
+    await until(lambda: bool(drafter.requests))
+    verifier.is_frozen = False
+    verifier.wake()
+    assert (await answer).ids == truth(16)
+    assert policy.may == {False}
+    assert not any(work.assumes for work in verifier.works)
+
+
+async def test_only_a_draft_that_begins_says_how_often_there_is_one(start: Start) -> None:
+    """A line that ends is no lookup that found nothing: what goes on with one counts as no answer."""
+    policy, seen = AheadPolicy(3, 2), list[float]()
+    decide = policy.decide
+
+    def watched(snapshot: Snapshot) -> Decision:
+        if snapshot.outlook is not None:
+            seen.append(snapshot.outlook.offered)
+        return decide(snapshot)
+
+    policy.decide = watched  # type: ignore[method-assign]
+    stack, verifier, drafter = await three(start, policy)
+    verifier.pass_s = 0.02
+    has_found = True
+
+    def propose(tokens: Sequence[int], num_prompt: int, gamma: int) -> Sequence[int]:
+        nonlocal has_found
+        has_found = not has_found  # each begins a line, or goes on with the one before
+        return () if has_found else RIGHT(tokens, num_prompt, gamma)
+
+    drafter.propose = propose
+    assert (await stack.complete(max_tokens=60)).ids == truth(60)
+    assert len(drafter.requests) >= 8
+    assert seen[-1] >= seen[0]

@@ -110,6 +110,16 @@ def test_curve_never_falls() -> None:
     assert (np.diff(values) >= -1e-12).all()
 
 
+def test_length_counts_the_sequences_that_ride() -> None:
+    """By positions and sequences, and as `seconds` has it for one shape."""
+    shapes = [PassShape(n, k, k * 100) for k in (1, 4, 16) for n in (16, 32, 64)]
+    curve = CostCurve(knots_up_to(64))
+    curve.fit(shapes, [0.1 + 0.002 * shape.num_positions + 0.01 * shape.num_sequences for shape in shapes])
+    found = curve.length(100.0)(np.array([16.0, 48.0, 16.0]), np.array([1.0, 8.0, 16.0]))
+    assert found == pytest.approx([curve.seconds(PassShape(n, k, k * 100)) for n, k in ((16, 1), (48, 8), (16, 16))])
+    assert found[2] - found[0] == pytest.approx(0.15, rel=0.1)
+
+
 def test_saved_curve_is_read_back(tmp_path: Path) -> None:
     """A saved curve predicts the same; a file over other knots, or garbage, is no curve."""
     curve = measured(SHAPES["roofline"])
