@@ -7,16 +7,21 @@ to come (penalties, min_p, logit_bias) changes logits or weights of a row and ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pilotfish.distribution import Distribution
 from pilotfish.messages import Sampling
 
-NUM_SORTED = (256, 4096, 16384)  # a nucleus is looked for among so many of the largest, then by a full sort
+_BUCKETS: Final = {  # integer that has the bits, how many are skipped, numbers that are left in [0, 1]
+    torch.float32: (torch.int32, 18, 4065),
+    torch.float64: (torch.int64, 47, 32737),
+}
 _SMALLEST_TEMPERATURE = 1e-30  # what float32 can divide by
+_HAIR: Final = 1e-6  # float32 rounds: so much less is sure
 
 
 def probabilities(logits: Tensor, sampling: Sequence[Sampling]) -> Tensor:
@@ -96,68 +101,93 @@ def _truncates(sampling: Sampling) -> bool:
     return not sampling.is_greedy and (is_nucleus or sampling.top_k is not None)
 
 
-def truncate(weights: Tensor, sampling: Sequence[Sampling], num_sorted: Sequence[int] = NUM_SORTED) -> Tensor:
+def truncate(weights: Tensor, sampling: Sequence[Sampling]) -> Tensor:
     """Set to 0, in place, what top_k and top_p cut off.
 
     Args:
-        weights: [R, V], not negative; rows need not sum to 1.
+        weights: [R, V], in [0, 1]; rows need not sum to 1. A row with a NaN becomes anything.
         sampling: R of them.
-        num_sorted: how many of the largest to look among, first, then for the rows where that was too few, …
 
     Returns:
         `weights`.
     """
+    num_ids, device = weights.shape[-1], weights.device
+    top_k = torch.tensor([num_ids if one.top_k is None else min(one.top_k, num_ids) for one in sampling], device=device)
+    top_p = torch.tensor([one.top_p or 1.0 for one in sampling], dtype=torch.float64, device=device)
+    mass = weights.sum(-1, dtype=torch.float64)
+    places = (weights >= _least(weights, top_k, top_p, mass)[:, None]).view(-1).nonzero()[:, 0]  # row · V + id
+    if any(one.top_k is not None for one in sampling):
+        values = weights.take(places)
+        places = places.take(_largest(_rows(places, weights), values, torch.ones_like(values), top_k.double()))
+        left = torch.bincount(_rows(places, weights), weights.take(places).double(), len(weights))
+        mass = left.where(top_k < num_ids, mass)
+    if any(one.top_p is not None for one in sampling):
+        values = weights.take(places)
+        wanted = (top_p * mass).masked_fill_(top_p == 1.0, torch.inf)
+        places = places.take(_largest(_rows(places, weights), values, values, wanted))
+    values = weights.take(places)
+    return weights.zero_().put_(places, values)
+
+
+def _rows(places: Tensor, weights: Tensor) -> Tensor:
+    """The row of each place, [N]; they are in order, so nothing need be divided."""
+    num_rows, num_ids = weights.shape
+    ends = torch.arange(num_rows + 1, device=places.device) * num_ids
+    return torch.arange(num_rows, device=places.device).repeat_interleave(torch.searchsorted(places, ends).diff())
+
+
+def _least(weights: Tensor, top_k: Tensor, top_p: Tensor, mass: Tensor) -> Tensor:
+    """A bound that what is kept does not lie under: by top_k the k-th largest.
+
+    By top_p alone a share of the mean: ids under the bound have less than V times it together, which is what may go.
+
+    Args:
+        weights: [R, V].
+        top_k: [R]; V: none.
+        top_p: [R]; 1: none.
+        mass: [R], of each row.
+
+    Returns:
+        [R].
+    """
     num_ids = weights.shape[-1]
-    rows, part = list(range(len(weights))), weights
-    for size in (*num_sorted, num_ids):
-        missed = _keep_largest(part, [sampling[row] for row in rows], min(size, num_ids))
-        if part is not weights:
-            weights[rows] = part  # rows that were missed are as they were
-        if not missed:
-            break
-        rows = [rows[row] for row in missed]
-        part = weights[rows]
-    return weights
+    least = ((1.0 - _HAIR) * (1.0 - top_p) * mass / num_ids).to(weights.dtype)
+    is_bounded = top_k < num_ids
+    if not is_bounded.any():
+        return least
+    largest = weights.topk(int(top_k.where(is_bounded, 1).max())).values
+    return largest.gather(1, (top_k - 1).clamp(max=largest.shape[1] - 1)[:, None])[:, 0].where(is_bounded, least)
 
 
-def _keep_largest(weights: Tensor, sampling: Sequence[Sampling], num_sorted: int) -> list[int]:
-    """Truncate, in place, the rows where what is kept is among the `num_sorted` largest; the other rows come back."""
-    num_ids = weights.shape[-1]
-    values, ids = weights.topk(min(num_sorted + 1, num_ids))  # one more, to see whether the last one kept has an equal
-    values, ids = (part.contiguous() for part in (values, ids))
-    count = _count_kept(weights, values, sampling)
-    last = values.gather(1, (count - 1).clamp(max=values.shape[1] - 1)[:, None])
-    is_cut = torch.arange(values.shape[1], device=weights.device) >= count[:, None]
-    is_tied = ((values == last) & is_cut & (last > 0)).any(-1)
-    counts, ties = torch.stack([count, is_tied.long()]).tolist()
-    missed = [row for row, size in enumerate(counts) if size > num_sorted]
-    whole = {row: weights[row].clone() for row in missed}
-    tied = {row: _lowest_of_tied(weights[row], last[row, 0], counts[row]) for row, tie in enumerate(ties) if tie}
-    weights.zero_().scatter_(1, ids, values.masked_fill_(is_cut, 0.0))
-    for row, kept in (tied | whole).items():
-        weights[row] = kept
-    return missed
+def _largest(rows: Tensor, values: Tensor, measure: Tensor, wanted: Tensor) -> Tensor:
+    """Where they are, of each row as few of the largest as together measure what is wanted; of equals the first.
 
+    Nothing is sorted but one bucket a row: floats that are not negative are ordered as their bits are, and the first of
+    these tell the buckets. A histogram of what they measure says in which a row has what is wanted.
 
-def _count_kept(weights: Tensor, values: Tensor, sampling: Sequence[Sampling]) -> Tensor:
-    """How many of the largest each row keeps, [R]; more than `values` [R, N], sorted, holds where they do not tell."""
-    num_ids = weights.shape[-1]
-    top_k = [num_ids if row.top_k is None else min(row.top_k, num_ids) for row in sampling]
-    top_p = [1.0 if row.top_p is None else row.top_p for row in sampling]
-    limit = torch.tensor(top_k, device=weights.device)
-    share = torch.tensor(top_p, dtype=torch.float64, device=weights.device)
-    cumulated = values.cumsum(-1, dtype=torch.float64)
-    mass_of_top = cumulated.gather(1, (limit - 1).clamp(max=values.shape[1] - 1)[:, None])[:, 0]
-    mass = mass_of_top.where(limit <= values.shape[1], weights.sum(-1, dtype=torch.float64))
-    num_nucleus = (cumulated < (share * mass)[:, None]).sum(-1) + 1  # as few as reach the share
-    is_told = (share < 1.0) & ((limit <= values.shape[1]) | (limit == num_ids))  # else the mass of top_k is not known
-    return torch.minimum(limit, num_nucleus.where(is_told, num_ids))
+    Args:
+        rows: [N], in order; each in [0, R).
+        values: [N], in [0, 1].
+        measure: [N], of each value; not negative.
+        wanted: [R], float64; more than there is keeps everything.
 
-
-def _lowest_of_tied(weights: Tensor, last: Tensor, count: int) -> Tensor:
-    """The `count` largest of a row [V], where the smallest of them, `last`, has equals outside: lowest ids first."""
-    above = weights > last
-    tied = (weights == last).nonzero()[: count - int(above.sum()), 0]
-    kept = weights.where(above, 0.0)
-    kept[tied] = last
-    return kept
+    Returns:
+        Indices of what is kept, in order.
+    """
+    integer, num_skipped, num_buckets = _BUCKETS[values.dtype]
+    bucket = (values.view(integer) >> num_skipped).clamp_(0, num_buckets - 1).long()  # the clamp: NaN has any bits
+    measured = torch.bincount(rows * num_buckets + bucket, measure.double(), len(wanted) * num_buckets)
+    reached = measured.view(len(wanted), num_buckets).flip(-1).cumsum(-1).flip(-1)  # by a bucket and those above it
+    last = ((reached >= wanted[:, None]).sum(-1) - 1).clamp_(min=0)  # the lowest that is needed
+    above = functional.pad(reached, (0, 1)).gather(1, last[:, None] + 1)[:, 0]
+    last_of = last.take(rows)
+    is_kept = bucket >= last_of
+    order = (bucket == last_of).nonzero()[:, 0]
+    order = order.take(values.take(order).argsort(descending=True, stable=True))
+    order = order.take(rows.take(order).argsort(stable=True))
+    rows = rows.take(order)
+    before = functional.pad(measure.take(order).cumsum(0, dtype=torch.float64), (1, 0))
+    first = torch.searchsorted(rows, torch.arange(len(wanted), device=rows.device))
+    has_more = above.take(rows) + before[:-1] - before.take(first).take(rows) >= wanted.take(rows)
+    is_kept[order[has_more]] = False
+    return is_kept.nonzero()[:, 0]

@@ -62,14 +62,35 @@ def test_ties_are_kept_from_the_lowest_id_on(parameters: Sampling, logits: list[
     assert law[0].tolist() == pytest.approx(reference(logits, parameters), abs=1e-12)
 
 
-@pytest.mark.parametrize("num_sorted", [(1,), (2, 3), (4, 16), (150,), (600,)])
-@pytest.mark.parametrize("parameters", [Sampling(top_p=0.9), Sampling(top_k=7), Sampling(top_k=300, top_p=0.4)])
-@pytest.mark.parametrize("scale", [2.0, 0.2])
-def test_partial_selection_changes_nothing(num_sorted: tuple[int, ...], parameters: Sampling, scale: float) -> None:
-    """However few ids are sorted first, what is kept is the same as after a full sort, ties included."""
-    weights = (rows(5, 500, seed=3) * scale).round(decimals=1).exp()
-    whole = sampling.truncate(weights.clone(), [parameters] * 5, ())
-    assert torch.equal(sampling.truncate(weights.clone(), [parameters] * 5, num_sorted), whole)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        Sampling(top_p=0.9),
+        Sampling(top_p=0.999),
+        Sampling(top_k=7),
+        Sampling(top_k=450),
+        Sampling(top_k=300, top_p=0.4),
+    ],
+)
+@pytest.mark.parametrize("scale", [20.0, 2.0, 0.2, 0.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_only_what_is_over_is_cut(parameters: Sampling, scale: float, dtype: torch.dtype) -> None:
+    """Wherever a cut falls, in steep rows and in flat ones, what is kept is the same as after sorting, ties too."""
+    logits = (rows(5, 500, seed=3) * scale).round(decimals=1).to(dtype)
+    law = sampling.probabilities(logits, [parameters] * 5)
+    expected = torch.tensor([reference(row, parameters) for row in logits.double().tolist()], dtype=torch.float64)
+    assert torch.equal(law > 0, expected.to(dtype) > 0)
+    assert torch.allclose(law.double(), expected, atol=1e-6)
+
+
+def test_a_row_without_a_law_harms_no_other() -> None:
+    """A NaN, an infinity or nothing at all in one row leaves the other rows' laws as they are alone."""
+    logits = rows(4, 60).float()
+    logits[0, 3], logits[1, 5], logits[2] = torch.nan, torch.inf, -torch.inf
+    for parameters in (Sampling(top_p=0.9), Sampling(top_k=5), Sampling(0.7, top_k=20, top_p=0.5)):
+        law = sampling.probabilities(logits, [parameters] * 4)
+        assert law[:3].isnan().all()
+        assert torch.equal(law[3:], sampling.probabilities(logits[3:], [parameters]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
