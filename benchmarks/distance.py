@@ -51,14 +51,6 @@ def named(arm: str, round_trip: float) -> str:
     return f"{arm} @{round_trip:g}"
 
 
-def decoding(block: Block) -> Block:
-    """The block as if answers began at once: opening a session takes a round trip, whoever drafts.
-
-    Its tokens are those after the first piece of each answer, its time is theirs alone.
-    """
-    return replace(block, num_tokens=block.num_decoded, seconds=block.decode_s / block.concurrency)
-
-
 def at(blocks: Sequence[Block], round_trip: float) -> list[Block]:
     """The blocks at one distance, as loads of their own."""
     end = named("", round_trip)

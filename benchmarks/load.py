@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.workloads import Ask, Workload, salted
 from pilotfish.client import AsyncClient
@@ -75,6 +75,14 @@ class Block:
     @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.seconds
+
+    @property
+    def decoding(self) -> Block:
+        """The block as if answers began at once: reading a prompt and opening a session take time, whoever drafts.
+
+        Its tokens are those after the first piece of each answer, its time is theirs alone.
+        """
+        return replace(self, num_tokens=self.num_decoded, seconds=self.decode_s / self.concurrency)
 
     @property
     def point(self) -> tuple[str, int]:

@@ -159,7 +159,7 @@ def distance(
         with at_distances(setup.local, fleet, [trip * length_s for trip in trips]) as found:
             addresses = dict(zip(trips, found.values(), strict=True))
             arms = measurement.arms_at(addresses, arms_of(near, setup.speculators[-1], setup.gammas))
-            blocks = [measurement.decoding(block) for block in _measured(plan, arms, files)]
+            blocks = [block.decoding for block in _measured(plan, arms, files)]
     print(f"a pass of one position: {1e3 * length_s:.1f} ms\n")
     print(table([point for trip in trips for point in points(measurement.at(blocks, trip))]), "\n")
     for verdict in (*measurement.judged(blocks, trips), *measurement.against_fixed(blocks, trips, least_of_fixed)):
@@ -226,7 +226,8 @@ def predicted(
     """The speedup that was realised at steady load, beside what `plan --from` makes of the same services.
 
     Each arm has services of its own, so that they have measured nothing else;
-    plain decoding answers there by turns with it.
+    plain decoding answers there by turns with it. Counted is decoding, from the
+    first piece of each answer on: the plan knows nothing of prompts.
 
     Example:
       pilotfish bench predicted --concurrency 1 --gammas 4
@@ -249,7 +250,8 @@ def predicted(
                 name = OURS if gamma is None else f"γ={gamma}"
                 both = arms_of(address, setup.speculators[-1], setup.gammas)
                 files = Files.new(out, f"predicted-{gamma or OURS}-{at_once}", setup, plan)
-                blocks = _measured(plan, [arm for arm in both if arm.name in {PLAIN, name}], files)
+                measured = _measured(plan, [arm for arm in both if arm.name in {PLAIN, name}], files)
+                blocks = [block.decoding for block in measured]
                 one = measurement.prediction(address, name, gamma, at_once, ratio(blocks, name, PLAIN))
             if one is None:
                 missing.append(f"{name} at {at_once}")

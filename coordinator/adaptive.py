@@ -73,7 +73,7 @@ class AdaptivePolicy:
         if _is_new(load, outlook) and away < NEAR_SHARE:
             return Decision(gamma, "explore")
         is_held = outlook.is_drawn  # else tokens would be committed meanwhile, and nothing would be learned
-        if snapshot.chance < _explore_share(load, outlook) / (1.0 + away * is_held):
+        if snapshot.chance < _explore_share(load, outlook) / (1.0 + away * is_held) ** 2:  # costs so many tokens
             return Decision(gamma, "explore", is_held=is_held)
         return Decision(0, reason)
 

@@ -128,7 +128,7 @@ def test_distances_are_judged_by_decoding_alone() -> None:
     """Plain against plain nearby, ours against plain at its own distance; the first piece of an answer has no time."""
     rates = {"plain @0": 10.0, "auto @0": 20.0, "plain @2": 9.0, "auto @2": 10.0, "γ=4 @2": 5.0, "γ=4 @0": 30.0}
     blocks = [block(arm, turn, rate, concurrency=2) for turn in range(4) for arm, rate in rates.items()]
-    assert [distance.decoding(one).tokens_per_s for one in blocks] == pytest.approx(list(rates.values()) * 4)
+    assert [one.decoding.tokens_per_s for one in blocks] == pytest.approx(list(rates.values()) * 4)
     found = {verdict.where + ": " + verdict.what: verdict for verdict in distance.judged(blocks, [0.0, 2.0])}
     assert not found["mixed, 2 at once, 2 passes away: plain over plain at 0"].holds
     assert found["mixed, 2 at once, 2 passes away: ours over plain"].found.value == pytest.approx(10 / 9)
