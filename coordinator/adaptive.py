@@ -56,7 +56,7 @@ class AdaptivePolicy:
             reason = "target" if is_for_target else _why(profile, plan, choice.gamma, cap)
             decision = _deepened(choice, outlook, cap, reason)
             return decision if choice.ahead else _priced(decision, profile, plan, snapshot, cap)
-        return self._without_waiting(snapshot, profile, plan, cap)
+        return self._without_waiting(snapshot, profile, plan, cap)._replace(choice=choice)
 
     def _without_waiting(self, snapshot: Snapshot, profile: Profile, plan: Plan, cap: Decision) -> Decision:
         """What goes on while the session runs free."""

@@ -177,7 +177,7 @@ class RoundLoop:
             return 0
         away_us = round(2e6 * drafting.away_s(decision.gamma))
         least_us = tempo.patience_us
-        if decision.choice is not None:
+        if decision.choice is not None and decision.choice.gamma:
             least_us = min(tempo.patience_us, max(MIN_PATIENCE_US, 2 * verifier.peer.load.pass_us))
         return max(least_us, min(away_us, tempo.most_patience_us))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 MAX_PASSES = 4  # from one draft of a session to its next, at the most
 MAX_TAIL_RATE = 0.98  # beyond the depths that were measured a node holds at the last rate, this at the most
 KEEP_GAIN = 0.08  # another choice than the last one must be worth so much more, of a token or of its worth
+LEAVE_GAIN = 0.01  # likewise, where the session runs free: many small gains make a large one
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,10 @@ def choose(profile: Profile, plan: Plan, max_gamma: int, last: Choice | None = N
             best, best_worth = Choice(gamma, passes, ahead), worth
         if gamma == depth:
             break  # more passes would only delay it
-    is_kept = last is not None and last_worth + KEEP_GAIN * max(1.0, best_worth) >= best_worth
-    return last if last is not None and is_kept else best
+    if last is None:
+        return best
+    gain = KEEP_GAIN if last.gamma else LEAVE_GAIN
+    return last if last_worth + gain * max(1.0, best_worth) >= best_worth else best
 
 
 def most_passes(profile: Profile) -> int:

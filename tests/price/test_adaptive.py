@@ -12,7 +12,7 @@ from coordinator.outlook import Outlook
 from coordinator.pace import Need
 from coordinator.policy import Decision, Snapshot
 from pilotfish.messages import DrafterLoad, Objective, Speculation, VerifierLoad
-from pilotfish.price import Plan, Profile, token_s
+from pilotfish.price import Choice, Plan, Profile, token_s
 
 PASS_US = 40_000
 IDLE = VerifierLoad(pass_us=PASS_US, pass_positions=1, pass_sequences=1, num_sessions=1)
@@ -64,6 +64,7 @@ def test_saturation_ends_speculation() -> None:
     decision = AdaptivePolicy().decide(snapshot(0.7, load=load))
     assert decision.gamma == 0
     assert decision.reason == "saturation"
+    assert decision.choice == Choice(0, 1)  # which the next round weighs drafts against
 
 
 def test_far_drafter_is_not_waited_for() -> None:

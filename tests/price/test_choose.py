@@ -129,6 +129,15 @@ def test_keeps_its_last_choice_where_another_is_hardly_better() -> None:
     assert choose(profile, PLAN, 16, Choice(16, 1)) == best  # it would not be back in time
 
 
+def test_leaves_running_free_only_for_a_gain() -> None:
+    """A draft that is worth a hair more than none begins a session's drafting, and ends no spell of running free."""
+    profile, free = profile_of(0.6, depth=1), Choice(0, 1)
+    for gain, found in ((0.005, 0), (0.02, 1)):
+        plan = replace(PLAN, price=0.6 - gain)
+        assert choose(profile, plan, 16) == Choice(1, 1)
+        assert choose(profile, plan, 16, free).gamma == found
+
+
 def test_drafts_ahead_what_a_drafter_draws_in_a_pass() -> None:
     """A drafter that goes on has as many further nodes as it draws in a pass, the guess of the bonus aside."""
     profile = replace(profile_of(0.9, token_s=0.2), may_draft_ahead=True)
