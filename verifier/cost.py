@@ -15,6 +15,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ class CostCurve:
 
     def __init__(self, knots: Sequence[int]) -> None:
         self.knots = tuple(knots)
+        self._at: Array = np.array(knots, dtype=np.float64)
         size = len(self.knots) + 2  # a value a knot, seconds a further sequence, seconds a thousand context tokens
         self._state: Array = np.zeros(size)
         self._covariance: Array = np.zeros((size, size))
@@ -102,7 +104,7 @@ class CostCurve:
         predicted = float(features @ self._state)
         scale = max(abs(predicted), seconds, 1e-9)
         self._covariance += COMMON_DRIFT**2 * np.outer(self._state, self._state)
-        self._covariance[np.diag_indices_from(self._covariance)] += (DRIFT * scale) ** 2
+        self._covariance.ravel()[:: len(self._state) + 1] += (DRIFT * scale) ** 2  # its diagonal
         spread = self._covariance @ features
         variance = float(features @ spread) + (NOISE * scale) ** 2
         limit = CLIP * math.sqrt(variance)
@@ -150,9 +152,9 @@ class CostCurve:
             return 0.0
         n = float(shape.num_positions)
         width = max(1.0, 0.25 * n)
-        low, high = self._curve()(np.array([max(1.0, n - width), n + width]))
+        low, here, high = self._curve()(np.array([max(1.0, n - width), n, n + width]))
         slope = float(high - low) / (n + width - max(1.0, n - width))
-        return min(1.0, max(0.0, slope * n / self.seconds(shape)))
+        return min(1.0, max(0.0, slope * n / (float(here) + self._extra(shape))))
 
     @property
     def ridge(self) -> int | None:
@@ -237,7 +239,7 @@ class CostCurve:
         return np.array(rows) if rows else np.zeros((0, len(self._state)))
 
     def _curve(self) -> Callable[[Array], Array]:
-        knots, values = np.array(self.knots, dtype=np.float64), self._state[:-2].copy()
+        knots, values = self._at, self._state[:-2].copy()
         slope = float(values[-1] - values[-2]) / float(knots[-1] - knots[-2]) if len(knots) > 1 else 0.0
 
         def curve(positions: Array) -> Array:
@@ -265,8 +267,11 @@ def _least_squares(matrix: Array, wanted: Array, size: int) -> Array:
 
 def _non_decreasing(values: Array, weights: Array) -> Array:
     """The non-decreasing sequence nearest in weighted squares: pool adjacent violators."""
+    given_values = values.tolist()
+    if all(before <= after for before, after in pairwise(given_values)):
+        return values
     blocks: list[tuple[float, float, int]] = []  # mean, weight, length
-    for value, given in zip(values.tolist(), weights.tolist(), strict=True):
+    for value, given in zip(given_values, weights.tolist(), strict=True):
         mean, weight, count = value, given, 1
         while blocks and blocks[-1][0] > mean:
             before, heavy, number = blocks.pop()
