@@ -163,8 +163,8 @@ def _largest(rows: Tensor, values: Tensor, measure: Tensor, wanted: Tensor) -> T
     """Where they are, of each row as few of the largest as together measure what is wanted; of equals the first.
 
     Nothing is sorted but one bucket a row: floats that are not negative are ordered as their bits are, and the first of
-    these tell the buckets. A histogram of what they measure says in which a row has what is wanted. (CUDA adds it up in no
-    fixed order: there a cut between ids that differ by less than float64 can tell may fall to either side. Never run there.)
+    these tell the buckets. A histogram of what they measure says in which a row has what is wanted. (CUDA adds it up in
+    no fixed order, so there a cut may fall to either side of what float64 cannot tell. It was never run there.)
 
     Args:
         rows: [N], in order; each in [0, R).

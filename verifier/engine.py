@@ -139,18 +139,28 @@ class Engine:
     def _run(self) -> None:
         while not self._is_stopping:
             try:
-                self._wait(self.turn())
+                self._wait(self._turn())
             except Exception as error:  # noqa: BLE001 - a fault ends the sessions it may have touched, not the engine
                 _log.exception("the engine's turn failed; its sessions are closed")
                 for session in list(self.sessions.values()):
                     self._fail(session, error)
                 self._flush()
+        self._flush()
 
     def turn(self) -> float:
-        """Take the items that have come, and run a pass if it is time for one.
+        """Take the items that have come, run a pass if it is time for one, and give the answers.
 
         Returns:
             When the next turn is due on the engine's clock, unless an item comes before; 0: at once.
+        """
+        until_s = self._turn()
+        self._flush()
+        return until_s
+
+    def _turn(self) -> float:
+        """The same, but where all sessions run free their verdicts go out while the next pass runs.
+
+        Nobody draws on them, and the threads of a process take turns: sending them would hold up the pass.
         """
         self._busy_since_s = self._clock()
         self._take_commands()
@@ -158,7 +168,9 @@ class Engine:
         self._expire(now_s)
         candidates = self._candidates(now_s)
         starts_at_s = self._start_rule.start_at(self._moment(candidates, now_s))
-        self._flush()
+        run_free = all(candidate.is_free for candidate in candidates)
+        if starts_at_s > now_s or not run_free:
+            self._flush()
         if starts_at_s > now_s:
             return min(starts_at_s, self._wakes_at_s(now_s))
         self._account()
@@ -167,9 +179,11 @@ class Engine:
         num_ready = sum(candidate.has_work for candidate in candidates)
         shares = plan(candidates, self._limits, self._max_drafts)
         if not self._pass(shares, num_ready, self._clock()):  # what the price took is no part of the pass
+            self._flush()
             return self._wakes_at_s(now_s)  # KV is short: somebody must end, or wake, first
         self._ready_since_s = inf
-        self._flush()
+        if not run_free:
+            self._flush()
         return 0.0
 
     def _wait(self, until_s: float) -> None:
@@ -358,6 +372,7 @@ class Engine:
             return False
         batch = pack([ride.item(self.pool.pages(ride.session.key)) for ride in rides], self.pool.page_size)
         asked = rounds(rides)
+        self._flush()
         try:
             logits = self._backend.forward(batch)
             outcomes = self._accept(asked, logits[:, : self._capacity.vocabulary_size]) if asked else []
