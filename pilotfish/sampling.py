@@ -21,6 +21,7 @@ _BUCKETS: Final = {  # integer that has the bits, how many are skipped, numbers 
     torch.float64: (torch.int64, 47, 32737),
 }
 _SMALLEST_TEMPERATURE = 1e-30  # what float32 can divide by
+FEW: Final = 4096  # candidates of all rows together, up to which they are sorted whole
 _HAIR: Final = 1e-6  # float32 rounds: so much less is sure
 
 
@@ -162,9 +163,10 @@ def _least(weights: Tensor, top_k: Tensor, top_p: Tensor, mass: Tensor) -> Tenso
 def _largest(rows: Tensor, values: Tensor, measure: Tensor, wanted: Tensor) -> Tensor:
     """Where they are, of each row as few of the largest as together measure what is wanted; of equals the first.
 
-    Nothing is sorted but one bucket a row: floats that are not negative are ordered as their bits are, and the first of
-    these tell the buckets. A histogram of what they measure says in which a row has what is wanted. (CUDA adds it up in
-    no fixed order, so there a cut may fall to either side of what float64 cannot tell. It was never run there.)
+    Where there are many nothing is sorted but one bucket a row: floats that are not negative are ordered as their bits
+    are, and the first of these tell the buckets. A histogram of what they measure says in which a row has what is
+    wanted. (CUDA adds it up in no fixed order, so there a cut may fall to either side of what float64 cannot tell. It
+    was never run there.)
 
     Args:
         rows: [N], in order; each in [0, R).
@@ -175,15 +177,11 @@ def _largest(rows: Tensor, values: Tensor, measure: Tensor, wanted: Tensor) -> T
     Returns:
         Indices of what is kept, in order.
     """
-    integer, num_skipped, num_buckets = _BUCKETS[values.dtype]
-    bucket = (values.view(integer) >> num_skipped).clamp_(0, num_buckets - 1).long()  # the clamp: NaN has any bits
-    measured = torch.bincount(rows * num_buckets + bucket, measure.double(), len(wanted) * num_buckets)
-    reached = measured.view(len(wanted), num_buckets).flip(-1).cumsum(-1).flip(-1)  # by a bucket and those above it
-    last = ((reached >= wanted[:, None]).sum(-1) - 1).clamp_(min=0)  # the lowest that is needed
-    above = functional.pad(reached, (0, 1)).gather(1, last[:, None] + 1)[:, 0]
-    last_of = last.take(rows)
-    is_kept = bucket >= last_of
-    order = (bucket == last_of).nonzero()[:, 0]
+    if len(rows) > FEW:
+        is_kept, order, above = _in_buckets(rows, values, measure, wanted)
+    else:
+        is_kept, order = torch.ones_like(rows, dtype=torch.bool), torch.arange(len(rows), device=rows.device)
+        above = torch.zeros_like(wanted)
     order = order.take(values.take(order).argsort(descending=True, stable=True))
     order = order.take(rows.take(order).argsort(stable=True))
     rows = rows.take(order)
@@ -192,3 +190,15 @@ def _largest(rows: Tensor, values: Tensor, measure: Tensor, wanted: Tensor) -> T
     has_more = above.take(rows) + before[:-1] - before.take(first).take(rows) >= wanted.take(rows)
     is_kept[order[has_more]] = False
     return is_kept.nonzero()[:, 0]
+
+
+def _in_buckets(rows: Tensor, values: Tensor, measure: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What `_largest` keeps at the most, the indices in each row's last bucket, and what those above it measure."""
+    integer, num_skipped, num_buckets = _BUCKETS[values.dtype]
+    bucket = (values.view(integer) >> num_skipped).clamp_(0, num_buckets - 1).long()  # the clamp: NaN has any bits
+    measured = torch.bincount(rows * num_buckets + bucket, measure.double(), len(wanted) * num_buckets)
+    reached = measured.view(len(wanted), num_buckets).flip(-1).cumsum(-1).flip(-1)  # by a bucket and those above it
+    last = ((reached >= wanted[:, None]).sum(-1) - 1).clamp_(min=0)  # the lowest that is needed
+    above = functional.pad(reached, (0, 1)).gather(1, last[:, None] + 1)[:, 0]
+    last_of = last.take(rows)
+    return bucket >= last_of, (bucket == last_of).nonzero()[:, 0], above

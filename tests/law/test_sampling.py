@@ -74,8 +74,12 @@ def test_ties_are_kept_from_the_lowest_id_on(parameters: Sampling, logits: list[
 )
 @pytest.mark.parametrize("scale", [20.0, 2.0, 0.2, 0.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_only_what_is_over_is_cut(parameters: Sampling, scale: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("few", [0, sampling.FEW])
+def test_only_what_is_over_is_cut(
+    parameters: Sampling, scale: float, dtype: torch.dtype, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever a cut falls, in steep rows and in flat ones, what is kept is the same as after sorting, ties too."""
+    monkeypatch.setattr(sampling, "FEW", few)
     logits = (rows(5, 500, seed=3) * scale).round(decimals=1).to(dtype)
     law = sampling.probabilities(logits, [parameters] * 5)
     expected = torch.tensor([reference(row, parameters) for row in logits.double().tolist()], dtype=torch.float64)
