@@ -160,7 +160,8 @@ class Engine:
     def _turn(self) -> float:
         """The same, but where all sessions run free their verdicts go out while the next pass runs.
 
-        Nobody draws on them, and the threads of a process take turns: sending them would hold up the pass.
+        What they bring about could not ride in that one anyway, and the threads of a process take turns: sending them
+        first would hold it up.
         """
         self._busy_since_s = self._clock()
         self._take_commands()
