@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from verifier.plan import Array
 from verifier.sessions import SessionKey
-from verifier.tempo import PROMPT_WAITS, Array, Due, PassLength, Ready, wait_until
+from verifier.tempo import PROMPT_WAITS, Due, PassLength, Ready, wait_until
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from verifier.plan import Array
+
 PassLength: TypeAlias = Callable[[Array, Array], Array]  # positions and sessions of a pass -> seconds, elementwise
 
 PROMPT_WAITS: Final = 0.25  # of a pass, at the most

@@ -9,7 +9,8 @@ from math import inf
 
 import numpy as np
 
-from verifier.tempo import Array, PassLength
+from verifier.plan import Array
+from verifier.tempo import PassLength
 
 
 @dataclass(frozen=True)

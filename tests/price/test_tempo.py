@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.tempo import Array, Due, Ready, wait_until
+from verifier.plan import Array
+from verifier.tempo import Due, Ready, wait_until
 
 
 def flat(positions: Array, _: Array) -> Array:
